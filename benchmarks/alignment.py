@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from privet.experiments.local_federation import LocalFederation
-from privet.runtime.run import DEALER
+from privet.runtime.run import DEALER_NAME
 
 
 def write_ids(path: Path, number: int, rows: int, common: int) -> None:
@@ -40,12 +40,12 @@ def write_ids(path: Path, number: int, rows: int, common: int) -> None:
 
 def prepare(local: LocalFederation, rows: int, common: int) -> None:
     """Write keys, the job and everybody's ids."""
-    for name in local.everybody:
+    for name in local.member_names:
         (local.folder / name).mkdir(parents=True)
     local.write_configuration("regression", {})
-    text = local.job.read_text().replace("[params]", "align = true\n\n[params]")
-    local.job.write_text(text)
-    for number, name in enumerate(local.names):
+    text = local.job_path.read_text().replace("[params]", "align = true\n\n[params]")
+    local.job_path.write_text(text)
+    for number, name in enumerate(local.party_names):
         folder = local.folder / name
         # In a process of its own: to the system, what those that are measured took at most starts
         # with what the process took that starts them.
@@ -60,10 +60,10 @@ def prepare(local: LocalFederation, rows: int, common: int) -> None:
 
 def command(local: LocalFederation, name: str) -> list[str]:
     """Return the command line of one role."""
-    if name == DEALER:
-        return local.command(DEALER, "align")
+    if name == DEALER_NAME:
+        return local.make_command(DEALER_NAME, "align")
     folder = local.folder / name
-    options = (f"--party={folder / 'party.toml'}", f"--job={local.job}")
+    options = (f"--party={folder / 'party.toml'}", f"--job={local.job_path}")
     report = f"--report={folder / 'report.json'}"
     return [sys.executable, "-m", "privet", "align", *options, report]
 
@@ -84,7 +84,7 @@ def main() -> None:
         started = time.perf_counter()
         running = {
             name: subprocess.Popen(command(local, name), stderr=subprocess.DEVNULL)  # noqa: S603
-            for name in local.everybody
+            for name in local.member_names
         }
         ended = {name: os.wait4(process.pid, 0) for name, process in running.items()}
         seconds = time.perf_counter() - started
@@ -99,7 +99,7 @@ def main() -> None:
         for name, (_, _, usage) in ended.items():
             line = f"{name:<10}"
             told = {}
-            if name != DEALER:
+            if name != DEALER_NAME:
                 told = json.loads((local.folder / name / "report.json").read_text())
                 assert told["common"] == common
             line += f"{told['seconds']:>8.1f}" if told else f"{'':>8}"

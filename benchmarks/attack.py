@@ -30,20 +30,20 @@ import numpy as np
 from tests.privacy.mutants.run import load
 from tests.privacy.stage import run_threads
 
-from privet.arithmetic.rings import BITS, Z36, Ring, RingArray
+from privet.arithmetic.rings import BIT_RING, Z36, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Feature
-from privet.boosting.training import Federation, PartyData, train
+from privet.boosting.training import TrainingData, TrainingSpec, train
 from privet.objectives.regression import OBJECTIVES
 from privet.protocols.paper.gates import packed_length, unpack_bits
-from privet.runtime.correlations.source import LiveSource
+from privet.runtime.correlations.source import LiveReceiver
 from privet.runtime.party import Party
-from privet.runtime.run import DEALER, run_dealer
+from privet.runtime.run import DEALER_NAME, run_dealer
 from privet.runtime.runtime import Runtime
 from privet.spec.params import Params
-from privet.transport.memory import memory_channels
+from privet.transport.memory import create_memory_channels
 
 ROOT = Path(__file__).parents[1]
 ROWS = ROOT / "docs" / "figures" / "attack.csv"
@@ -99,9 +99,9 @@ class Spy(Party):
         self._keep("drawn", ring, share.part)
         return share
 
-    def share_each(self, *arguments: Any) -> Share:
+    def share_arrays(self, *arguments: Any) -> Share:
         """Keep what was shared with us."""
-        share = super().share_each(*arguments)
+        share = super().share_arrays(*arguments)
         self._keep("drawn", share.ring, share.part)
         return share
 
@@ -113,9 +113,9 @@ class Spy(Party):
             self._keep("opened", share.ring, value)
         return found
 
-    def open_counting_wraps(self, masked: Share) -> tuple[RingArray, RingArray]:
+    def open_with_wraps(self, masked: Share) -> tuple[RingArray, RingArray]:
         """Keep what is opened, and our part of it."""
-        found = super().open_counting_wraps(masked)
+        found = super().open_with_wraps(masked)
         self._keep("shown", masked.ring, masked.part)
         self._keep("opened", masked.ring, found[0])
         return found
@@ -149,27 +149,27 @@ def stage(protocol: str, task: str, seed: int) -> Staged:
     ]
     features = tuple(Feature(f, name) for name in names for f in ("a", "b"))
     bits = params.objective.prediction_bits
-    federation = Federation(protocol, params, names, features, HONEST, bits)
-    plan = federation.plan(SAMPLES)
-    inputs = [PartyData(own, label if k == HONEST else None) for k, own in enumerate(parties)]
+    federation = TrainingSpec(protocol, params, names, features, HONEST, bits)
+    plan = federation.make_plan(SAMPLES)
+    inputs = [TrainingData(own, label if k == HONEST else None) for k, own in enumerate(parties)]
 
-    def program(runtime: Runtime, data: PartyData | None) -> Any:
+    def program(runtime: Runtime, data: TrainingData | None) -> Any:
         return train(runtime, federation, plan, data)
 
-    channels = memory_channels([*names, DEALER], deadline=600)
+    channels = create_memory_channels([*names, DEALER_NAME], peer_timeout=600)
     spies: list[Spy | None] = [None] * len(names)
 
     def party(index: int) -> None:
         with channels[names[index]] as channel:
-            spy = Spy(index, names, channel, LiveSource(channel, [DEALER]))
+            spy = Spy(index, names, channel, LiveReceiver(channel, [DEALER_NAME]))
             spies[index] = spy
             program(spy, inputs[index])
             spy.finish()
 
     def dealer() -> None:
-        run_dealer(program, names, channels[DEALER])
+        run_dealer(program, names, channels[DEALER_NAME])
 
-    run_threads({**{name: partial(party, k) for k, name in enumerate(names)}, DEALER: dealer})
+    run_threads({**{name: partial(party, k) for k, name in enumerate(names)}, DEALER_NAME: dealer})
     truth = {
         "feature a": (columns[2][0] > 0).astype(float),
         "feature b": (columns[2][1] > 0).astype(float),
@@ -211,11 +211,11 @@ def _numbers(column: Column) -> list[FloatArray]:
     Trees only compare, and take what differs by less than 1e-7 for equal.
     """
     ring, values = column.ring, column.values
-    if ring is BITS and values.shape[-1:] == (packed_length(SAMPLES),):
+    if ring is BIT_RING and values.shape[-1:] == (packed_length(SAMPLES),):
         return [row.astype(float) for row in unpack_bits(values, SAMPLES).reshape(-1, SAMPLES)]
     if values.shape[-1:] != (SAMPLES,):
         return []
-    rows = ring.reduce(values).reshape(-1, SAMPLES)
+    rows = ring.reduce_modulus(values).reshape(-1, SAMPLES)
     ranks = [np.unique(row, return_inverse=True)[1].astype(float) for row in rows]
     last = [(row & row.dtype.type(0xFF)).astype(float) for row in rows]
     return ranks + last
@@ -326,7 +326,7 @@ def draw(rows: Sequence[dict[str, Any]]) -> None:
     """Draw every guess with its interval: full marks are the protocols', hollow ones controls."""
     from matplotlib.figure import Figure
 
-    from privet.experiments.plots import COLOURS, INK, image_of, style
+    from privet.experiments.plots import DARK_INK, PROTOCOL_COLOURS, apply_style, render_figure
 
     shown = [
         (row, not name)
@@ -334,13 +334,13 @@ def draw(rows: Sequence[dict[str, Any]]) -> None:
         for name in ("", *controls)
         for row in best(rows, protocol, name)
     ]
-    with style():
+    with apply_style():
         figure = Figure(figsize=(7.5, 0.28 * len(shown) + 1.2), layout="constrained")
         axes = figure.subplots()
         axes.grid(axis="x")
         for y, (row, real) in enumerate(reversed(shown)):
             auc, low, high = (float(row[key]) for key in ("auc", "low", "high"))
-            colour = COLOURS[row["protocol"]]
+            colour = PROTOCOL_COLOURS[row["protocol"]]
             axes.errorbar(
                 auc,
                 y,
@@ -355,11 +355,11 @@ def draw(rows: Sequence[dict[str, Any]]) -> None:
             for row, _ in reversed(shown)
         ]
         axes.set_yticks(range(len(labels)), labels, fontsize=8)
-        axes.axvline(0.5, color=INK, linewidth=0.8)
+        axes.axvline(0.5, color=DARK_INK, linewidth=0.8)
         axes.set_xlim(0.4, 1.02)
         axes.set_xlabel("AUC of a forest's guess and its 99 % interval; a coin's is 0.5")
         axes.set_title("full: the protocols as they are; hollow: with a leak put in", fontsize=9)
-        FIGURE.write_bytes(image_of(figure))
+        FIGURE.write_bytes(render_figure(figure))
 
 
 if __name__ == "__main__":

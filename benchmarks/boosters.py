@@ -30,8 +30,8 @@ from benchmarks.public_data import load
 from privet import DataSet, Frame, Params
 from privet.arrays import FloatArray
 from privet.data.partition import split_rows
-from privet.experiments.comparison import interval
-from privet.objectives.metrics import by_class
+from privet.experiments.comparison import compute_interval
+from privet.objectives.metrics import list_class_probabilities
 
 NAME = "boosters"
 CHECKED = {
@@ -67,7 +67,7 @@ def our_params(data: DataSet, tables: int | None = None) -> Params:
 def ours(rows: Frame, test: Frame, params: Params, _: int) -> FloatArray:
     """Train in the clear."""
     found = trained(rows, test, params, "plain").predictions
-    return found if params.task == "regression" else by_class(found)
+    return found if params.task == "regression" else list_class_probabilities(found)
 
 
 def catboost(rows: Frame, test: Frame, params: Params, seed: int) -> FloatArray:
@@ -103,7 +103,7 @@ def lightgbm(rows: Frame, test: Frame, params: Params, seed: int) -> FloatArray:
         {
             "n_estimators": params.tables,
             "max_depth": params.depth,
-            "num_leaves": params.leaves,
+            "num_leaves": params.n_leaves,
             "learning_rate": params.learning_rate,
             "random_state": seed,
             "n_jobs": _THREADS,
@@ -257,7 +257,7 @@ def _rows(found: Figures) -> Iterator[list[str]]:
 
 
 def _mean(values: Sequence[float], test_per_train: float, sign: str = "") -> str:
-    mean, _, high = interval(values, test_per_train)
+    mean, _, high = compute_interval(values, test_per_train)
     return f"{mean:{sign}.4f} ± {high - mean:.4f}"
 
 

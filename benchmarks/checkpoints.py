@@ -20,8 +20,8 @@ from privet.boosting.model import Feature
 from privet.boosting.model_part import ModelPart
 from privet.boosting.training import TrainingState
 from privet.config.job import Job
-from privet.storage.checkpoint import Checkpoints
-from privet.storage.model_part import PartFile, load_part, save_part
+from privet.storage.checkpoint import CheckpointStore
+from privet.storage.model_part import ModelPartFile, load_part, save_part
 
 NAMES = ("bank", "telecom", "shop", "utility")
 N_FEATURES = 8
@@ -44,7 +44,7 @@ def part_of(tables: int, depth: int, rng: np.random.Generator) -> ModelPart:
         threshold=np.where(ours, rng.normal(size=feature.shape), np.nan),
         leaf_shares=rng.integers(0, 1 << 32, (tables, 1, 1 << depth), dtype=np.uint32),
         fraction_bits=18,
-        unit=None,
+        label_unit=None,
     )
 
 
@@ -75,7 +75,7 @@ def main(tables: int = 50, depth: int = 5, samples: int = 16_512) -> None:
     written, taken = [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        checkpoints = Checkpoints(folder / "checkpoints", "job", "data")
+        checkpoints = CheckpointStore(folder / "checkpoints", "job", "data")
         for done in range(1, tables + 1):
             state = TrainingState(first(part, done), scores)
             before = sizes(folder)
@@ -89,8 +89,10 @@ def main(tables: int = 50, depth: int = 5, samples: int = 16_512) -> None:
                 )
             )
         kept = sum(sizes(folder).values())
-        reading = timed(lambda: Checkpoints(folder / "checkpoints", "job", "data").stages())[0]
-        file = PartFile(part, job(tables, depth), "data", RUN, ())
+        reading = timed(lambda: CheckpointStore(folder / "checkpoints", "job", "data").list_keys())[
+            0
+        ]
+        file = ModelPartFile(part, job(tables, depth), "data", RUN, ())
         saving = timed(lambda: save_part(file, folder / "bank.part"))[0]
         size = (folder / "bank.part").stat().st_size
         loading = timed(lambda: load_part(folder / "bank.part"))[0]

@@ -16,8 +16,8 @@ from sklearn.metrics import roc_auc_score, root_mean_squared_error
 
 from privet import DataSet, Params, load_dataset
 from privet.arrays import FloatArray
-from privet.boosting.binning import BucketedColumns, bucket_of, find_thresholds
-from privet.boosting.reference import train
+from privet.boosting.binning import BucketedColumns, find_buckets, find_thresholds
+from privet.boosting.reference import train_plaintext
 from privet.data.partition import split_rows
 
 Cutter = Callable[[FloatArray, int], FloatArray]
@@ -76,13 +76,15 @@ def quality(data: DataSet, params: Params, seed: int, cutter: Cutter = find_thre
     """Return the RMSE or the AUC on the test rows of one split."""
     rows, test = split_rows(data.frame, 0.2, seed)
     assert rows.label is not None
-    thresholds = np.full((len(rows.names), params.candidates), np.inf)
+    thresholds = np.full((len(rows.names), params.max_cut_count), np.inf)
     for j, column in enumerate(rows.columns):
         cuts = cutter(column, params.buckets)
         thresholds[j, : len(cuts)] = cuts
     pairs = zip(rows.columns, thresholds, strict=True)
-    buckets = np.stack([bucket_of(column, cuts) for column, cuts in pairs])
-    model = train([BucketedColumns("p", rows.names, buckets, thresholds)], rows.label, params)
+    buckets = np.stack([find_buckets(column, cuts) for column, cuts in pairs])
+    model = train_plaintext(
+        [BucketedColumns("p", rows.names, buckets, thresholds)], rows.label, params
+    )
     metric = root_mean_squared_error if params.task == "regression" else roc_auc_score
     return float(metric(test.label, model.predict(test.columns)))
 

@@ -25,17 +25,17 @@ import numpy as np
 
 from benchmarks.evidence.kept import Figures, keep, results, where
 from benchmarks.evidence.markdown import table, wrapped
-from privet.boosting.cost_estimate import estimate
+from privet.boosting.cost_estimate import estimate_cost
 from privet.boosting.model import Feature
-from privet.boosting.preparation import prepare
-from privet.boosting.simulation import PLAIN, train
-from privet.boosting.training import Federation
-from privet.data.encoding import encode, settle_label
+from privet.boosting.preparation import prepare_data
+from privet.boosting.simulation import PLAINTEXT, train_locally
+from privet.boosting.training import TrainingSpec
+from privet.data.encoding import encode_frame, prepare_label
 from privet.data.frame import Frame
 from privet.data.partition import split_rows
 from privet.data.reader import read_frame
 from privet.spec.params import Params
-from privet.spec.plan import told_cuts
+from privet.spec.plan import disclose_cut_counts
 
 NAME = "columns"
 ADULT_COLUMNS = [
@@ -80,7 +80,7 @@ def read_raw(name: str) -> Frame:
     if not folder.is_dir():
         sys.exit(f"there is no {folder}: set PRIVET_DATA to the folder that has raw/")
     file, said = TABLES[name]
-    frame, _ = settle_label(read_frame(folder / file, **said), "classification")
+    frame, _ = prepare_label(read_frame(folder / file, **said), "classification")
     return frame
 
 
@@ -95,10 +95,10 @@ def _compare(
     found: dict[str, list[float]] = {"ours": [], "catboost": []}
     for seed in range(splits):
         train_rows, test_rows = split_rows(frame, 0.2, seed, stratify=True)
-        prepared = prepare("all", train_rows.by_column(), params)
+        prepared = prepare_data("all", train_rows.to_lazy(), params)
         assert prepared.label is not None
-        model = train([prepared.columns], prepared.label, params, PLAIN)
-        ours = model.predict(encode(test_rows, prepared.encoders).columns)
+        model = train_locally([prepared.columns], prepared.label, params, PLAINTEXT)
+        ours = model.predict(encode_frame(test_rows, prepared.encoders).columns)
         categories = category_columns(train_rows)
         cells, new = for_catboost(train_rows), for_catboost(test_rows)
         other = CatBoostClassifier(
@@ -120,14 +120,14 @@ def _compare(
 
 def category_columns(frame: Frame) -> list[int]:
     """Return which columns are categories."""
-    return [k for k, content in enumerate(frame.contents) if content.kind.name == "category"]
+    return [k for k, content in enumerate(frame.schemas) if content.column_type.name == "category"]
 
 
 def for_catboost(frame: Frame) -> list[list[Any]]:
     """Return a frame's cells as CatBoost takes them, row by row: categories by name."""
     columns: list[list[Any]] = [values.tolist() for values in frame.columns]
     for k in category_columns(frame):
-        texts = frame.contents[k].texts
+        texts = frame.schemas[k].categories
         columns[k] = ["" if isnan(v) else texts[int(v)] for v in columns[k]]
     return [list(row) for row in zip(*columns, strict=True)]
 
@@ -136,19 +136,20 @@ def _bytes(adult: Frame) -> list[dict[str, Any]]:
     """Return what trainings on Adult take, by how its columns are prepared and told."""
     from dataclasses import replace
 
-    from privet.spec.column_types import Content, Kind
+    from privet.spec.column_types import ColumnSchema, ColumnType
 
-    hot = Kind.parse("one-hot")
+    hot = ColumnType.parse("one-hot")
     one_hot = replace(
         adult,
-        contents=tuple(
-            Content(hot, c.texts) if c.kind.name == "category" else c for c in adult.contents
+        schemas=tuple(
+            ColumnSchema(hot, c.categories) if c.column_type.name == "category" else c
+            for c in adult.schemas
         ),
     )
     params = Params(task="classification", tables=50, depth=5, buckets=44)
-    wide = prepare("all", one_hot.by_column(), params).columns
+    wide = prepare_data("all", one_hot.to_lazy(), params).columns
     params = Params(task="classification", tables=50, depth=5)
-    raw = prepare("all", adult.by_column(), params).columns
+    raw = prepare_data("all", adult.to_lazy(), params).columns
     rows = []
     for how, columns, cuts in (
         ("one-hot", wide, "hidden"),
@@ -156,10 +157,10 @@ def _bytes(adult: Frame) -> list[dict[str, Any]]:
         ("raw", raw, "hidden"),
         ("raw", raw, "rounded"),
     ):
-        filled = [min(count, params.candidates) for count in columns.filled_cuts]
-        told = told_cuts(filled, cuts, params.candidates)  # type: ignore[arg-type]
+        filled = [min(count, params.max_cut_count) for count in columns.cut_counts]
+        told = disclose_cut_counts(filled, cuts, params.max_cut_count)  # type: ignore[arg-type]
         owners = np.array_split(np.arange(len(columns.names)), PARTIES)
-        federation = Federation(
+        federation = TrainingSpec(
             protocol="masked",
             params=params,
             parties=tuple(f"party{k + 1}" for k in range(PARTIES)),
@@ -170,17 +171,17 @@ def _bytes(adult: Frame) -> list[dict[str, Any]]:
             ),
             active=PARTIES - 1,
             prediction_bits=10,
-            cut_counts=told,
+            announced_cut_counts=told,
         )
-        cost = estimate(federation, federation.plan(int(0.8 * adult.n_samples)))
+        cost = estimate_cost(federation, federation.make_plan(int(0.8 * adult.n_samples)))
         rows.append(
             {
                 "columns": how,
                 "features": len(columns.names),
                 "cuts": cuts,
                 "rounds": cost.rounds,
-                "online": cost.online,
-                "offline": cost.offline,
+                "online": cost.online_bytes,
+                "offline": cost.offline_bytes,
             }
         )
     return rows

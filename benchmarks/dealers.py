@@ -25,9 +25,9 @@ from benchmarks.evidence.kept import Figures, keep, results, where
 from benchmarks.evidence.markdown import table, wrapped
 from benchmarks.evidence.rows import PAPER
 from benchmarks.options import BASE, PARTIES, PROTOCOL, Task, task_of
-from privet.boosting.cost_estimate import estimate
-from privet.boosting.model_part import join
-from privet.boosting.simulation import Federated, train, train_federated
+from privet.boosting.cost_estimate import estimate_cost
+from privet.boosting.model_part import join_parts
+from privet.boosting.simulation import FederatedResult, train_federated, train_locally
 
 NAME = "dealers"
 NETWORK = "1,1000"
@@ -38,34 +38,34 @@ TABLES = 12
 DEALERS = (1, 3)
 
 
-def run(task: Task, tables: int, dealers: int, way: str) -> Federated:
+def run(task: Task, tables: int, dealers: int, way: str) -> FederatedResult:
     """Train with so many dealers."""
     params, _ = task.with_option(BASE, tables)
     network, ahead = WAYS[way]
     given = task.parties, task.label, params, PROTOCOL
-    return train_federated(*given, network=network, dealers=dealers, ahead=ahead)
+    return train_federated(*given, network=network, n_dealers=dealers, offline=ahead)
 
 
 def measure(task: Task, tables: int) -> Figures:
     """Return the figures of a data set; raise where what must be equal is not."""
     params, _ = task.with_option(BASE, tables)
-    plain = train(task.parties, task.label, params)
+    plain = train_locally(task.parties, task.label, params)
     found: Figures = {"data": task.data, "samples": len(task.label), "tables": tables}
     rows = []
     metered = []
     for dealers in DEALERS:
         federation = task.federation(BASE, tables)
-        counted = estimate(federation, federation.plan(len(task.label)), dealers=dealers)
+        counted = estimate_cost(federation, federation.make_plan(len(task.label)), dealers=dealers)
         for way in WAYS:
             federated = run(task, tables, dealers, way)
-            outcome = federated.outcome
-            online = [meter.total("online") for meter in outcome.meters]
-            dealt = sum(meter.total("offline").received for meter in outcome.meters)
+            outcome = federated.program_result
+            online = [meter.sum_traffic("online") for meter in outcome.meters]
+            dealt = sum(meter.sum_traffic("offline").received for meter in outcome.meters)
             metered.append((online[0].rounds, sum(each.sent for each in online), dealt))
-            between = [meter.total("online").sent for meter in outcome.dealer_meters]
-            if sum(between) != counted.between:
-                raise ArithmeticError(f"between dealers: {between}, counted {counted.between}")
-            model = join(federated.parts)
+            between = [meter.sum_traffic("online").sent for meter in outcome.dealer_meters]
+            if sum(between) != counted.dealer_bytes:
+                raise ArithmeticError(f"between dealers: {between}, counted {counted.dealer_bytes}")
+            model = join_parts(federated.parts)
             same = int(((model.feature == plain.feature) & (model.bucket == plain.bucket)).sum())
             rows.append(
                 {

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from privet.arithmetic.rings import Z64, signed
-from privet.protocols.paper.algorithms import FIXED, reciprocal
+from privet.protocols.paper.algorithms import FIXED_POINT, compute_reciprocal
 from privet.runtime.local.launcher import simulate
 from privet.runtime.runtime import Runtime
 
@@ -24,8 +24,10 @@ REPEATS = 200
 
 def program(runtime: Runtime, _: object, bits: int) -> object:
     """Reveal reciprocals of public values, each many times."""
-    y = runtime.public(FIXED.encode(np.repeat(VALUES, REPEATS)), Z64)
-    return runtime.reveal(reciprocal(runtime, y, bits=bits), to=[0], what="reciprocals")
+    y = runtime.share_public(FIXED_POINT.encode(np.repeat(VALUES, REPEATS)), Z64)
+    return runtime.reveal(
+        compute_reciprocal(runtime, y, bits=bits), recipients=[0], disclosure="reciprocals"
+    )
 
 
 def main() -> None:

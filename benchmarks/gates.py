@@ -22,7 +22,7 @@ from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
 from privet.gates.arithmetic import truncate
 from privet.gates.beaver import multiply
-from privet.protocols.paper.gates import less
+from privet.protocols.paper.gates import less_than
 from privet.runtime.local.launcher import simulate
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
@@ -42,20 +42,20 @@ def program(runtime: Runtime, _: object, sizes: Sizes) -> dict[str, tuple[float,
     """Time openings and gates one after the other."""
     results: dict[str, tuple[float, float, int, int]] = {}
     count = sizes.elements
-    x = runtime.public(np.arange(count, dtype=np.uint64), Z64)
-    y = runtime.public(np.arange(count, dtype=np.uint64)[::-1].copy(), Z64)
+    x = runtime.share_public(np.arange(count, dtype=np.uint64), Z64)
+    y = runtime.share_public(np.arange(count, dtype=np.uint64)[::-1].copy(), Z64)
 
     def measure(name: str, body: Callable[[], Any], times: int = 1) -> None:
         for _ in range(REPEATS):
             if isinstance(runtime, Party):
                 barrier(runtime)
-                before = runtime.meter.total()
+                before = runtime.meter.sum_traffic()
             start, cpu = time.perf_counter(), time.process_time()
             for _ in range(times):
                 body()
             seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
             if isinstance(runtime, Party):
-                after = runtime.meter.total()
+                after = runtime.meter.sum_traffic()
                 rounds, sent = after.rounds - before.rounds, after.sent - before.sent
                 row = (seconds / times, cpu / times, rounds // times, sent // times)
                 results[name] = min(results.get(name, row), row)
@@ -63,8 +63,10 @@ def program(runtime: Runtime, _: object, sizes: Sizes) -> dict[str, tuple[float,
     measure("open one element", lambda: barrier(runtime), sizes.rounds)
     measure("open", lambda: runtime.open(x) if isinstance(runtime, Party) else None)
     measure("multiply", lambda: multiply(runtime, x, y))
-    measure("multiply and truncate", lambda: truncate(runtime, multiply(runtime, x, y), bits=20))
-    measure("less", lambda: less(runtime, x, y))
+    measure(
+        "multiply and truncate", lambda: truncate(runtime, multiply(runtime, x, y), dropped_bits=20)
+    )
+    measure("less", lambda: less_than(runtime, x, y))
     return results
 
 

@@ -81,7 +81,7 @@ def count(sizes: Sizes, protocol: str) -> Figures:
     """Return the rounds and bytes of a training of these sizes."""
     row = {"task": "regression", **{name: str(value) for name, value in sizes.items()}}
     cost = counted(row, protocol)
-    return {"rounds": cost.rounds, "bytes": cost.online, "dealt_bytes": cost.offline}
+    return {"rounds": cost.rounds, "bytes": cost.online_bytes, "dealt_bytes": cost.offline_bytes}
 
 
 def clock(sizes: Sizes, protocol: str, times: int) -> Figures:
@@ -138,7 +138,7 @@ def main() -> int:
 def draw(path: Path, figures: Figures) -> None:
     """Draw rounds, traffic and seconds by every quantity, for both protocols."""
     from benchmarks.evidence.figures import line, panels, save
-    from privet.experiments.plots import count_on, style
+    from privet.experiments.plots import apply_style, use_integer_ticks
 
     shown: tuple[tuple[str, str, str, float], ...] = (
         ("counted", "rounds", "rounds", 1),
@@ -146,7 +146,7 @@ def draw(path: Path, figures: Figures) -> None:
         ("counted", "dealt_bytes", "MB from the dealer", 1e6),
         ("timed", "seconds", "seconds, small sizes", 1),
     )
-    with style():
+    with apply_style():
         figure, grid = panels(len(shown), len(LABELS), size=(2.8, 2.2))
         for (by, label), line_of_axes in zip(LABELS.items(), grid, strict=True):
             for (rows, key, title, unit), axes in zip(shown, line_of_axes, strict=True):
@@ -157,7 +157,7 @@ def draw(path: Path, figures: Figures) -> None:
                     line(axes, protocol, protocol, points)
                 axes.set(xlabel=label, ylabel=title, ylim=(0, None))
                 axes.grid()
-                count_on(axes.xaxis, [row["value"] for row in mine])
+                use_integer_ticks(axes.xaxis, [row["value"] for row in mine])
         handles = grid[0, 0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside upper center", ncols=2)
         save(figure, path.with_suffix(".svg"))

@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from benchmarks.evidence.kept import Figures, keep, results, where
 from benchmarks.evidence.markdown import table, wrapped
 from benchmarks.processes import workers_of
-from privet.boosting.model_part import join
+from privet.boosting.model_part import join_parts
 from privet.experiments.local_federation import LocalFederation
 from privet.storage.model_part import load_part
 
@@ -53,7 +53,7 @@ def measure(rows: int, features: int, shards: int) -> dict[str, Any]:
         params = {"tables": 1, "depth": DEPTH, "masks": '"lattice"'}
         local.write_configuration("regression", params, shards=shards)
         options: dict[str, tuple[str, ...]] = {}
-        for name in local.names:
+        for name in local.party_names:
             path = local.folder / name / "party.toml"
             text = path.read_text().replace("train.csv", "train.parquet")
             path.write_text(text + (f"\n[cluster]\nlocal = {shards}\n" if shards > 1 else ""))
@@ -64,16 +64,18 @@ def measure(rows: int, features: int, shards: int) -> dict[str, Any]:
         started = time.perf_counter()
         peaks = _run(local, options)
         seconds = time.perf_counter() - started
-        model = join([load_part(local.part(name)).part for name in local.names])
+        model = join_parts(
+            [load_part(local.get_part_path(name)).part for name in local.party_names]
+        )
         said = _estimate(local, rows, features)
     tests = hashlib.sha256(model.feature.tobytes() + model.bucket.tobytes()).hexdigest()
     return {
         "rows": rows,
         "features": features,
         "shards": shards,
-        "heads_mb": {name: peaks[name, "head"] for name in local.everybody},
+        "heads_mb": {name: peaks[name, "head"] for name in local.member_names},
         "workers_mb": {
-            name: peaks[name, "worker"] for name in local.everybody if (name, "worker") in peaks
+            name: peaks[name, "worker"] for name in local.member_names if (name, "worker") in peaks
         },
         "estimate": {key: value for key, value in said.items() if "memory" in key},
         "tests": tests[:16],
@@ -105,8 +107,8 @@ def _run(
 ) -> dict[tuple[str, str], float]:
     """Run all roles; return the most MB of each, and of its largest worker."""
     running = {
-        name: local.start(name, "train", "--log-format=json", *options.get(name, ()))
-        for name in local.everybody
+        name: local.start_process(name, "train", "--log-format=json", *options.get(name, ()))
+        for name in local.member_names
     }
     peaks: dict[tuple[str, str], float] = {}
     while any(process.poll() is None for process in running.values()):
@@ -139,7 +141,7 @@ def _peak(pid: int) -> float | None:
 def _estimate(local: LocalFederation, rows: int, features: int) -> dict[str, Any]:
     """Return what `privet estimate` says."""
     counts = f"{features // 2},{features - features // 2}"
-    command = [sys.executable, "-m", "privet", "estimate", f"--job={local.job}", "--json"]
+    command = [sys.executable, "-m", "privet", "estimate", f"--job={local.job_path}", "--json"]
     command += [f"--samples={rows}", f"--features={counts}"]
     found = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
     figures: dict[str, Any] = json.loads(found.stdout)

@@ -26,15 +26,15 @@ os.environ["PYTHONPATH"] = os.pathsep.join((sys.argv[1], str(Path(__file__).pare
 from privet.arithmetic.prg import fresh_seed
 from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Feature
-from privet.boosting.simulation import cut_counts
-from privet.boosting.training import Federation, Keeping, PartyData, train
-from privet.gates.masked.indicators import Shelf
+from privet.boosting.simulation import collect_cut_counts
+from privet.boosting.training import IndicatorCacheConfig, TrainingData, TrainingSpec, train
+from privet.gates.masked.indicators import IndicatorCache
 from privet.runtime.local.launcher import simulate
 from privet.spec.params import Params
 from privet.spec.plan import Plan
 
 
-class Folder(Shelf):
+class Folder(IndicatorCache):
     """What a participant keeps, a file a feature."""
 
     def __init__(self, path: str) -> None:
@@ -54,18 +54,20 @@ class Folder(Shelf):
 class Training:
     """The program: as one participant, or as the dealer, who knows all seeds."""
 
-    federation: Federation
+    federation: TrainingSpec
     plan: Plan
     seeds: tuple[bytes, ...]
     folder: str
 
     def __call__(self, runtime: Any, data: Any) -> Any:
         """Train."""
-        keeping = Keeping({k: [seed] for k, seed in enumerate(self.seeds)})
+        keeping = IndicatorCacheConfig({k: [seed] for k, seed in enumerate(self.seeds)})
         if data is not None:
             mine = runtime.index
-            keeping = Keeping({mine: [self.seeds[mine]]}, Folder(f"{self.folder}/{mine}"))
-        return train(runtime, self.federation, self.plan, data, keeping=keeping)
+            keeping = IndicatorCacheConfig(
+                {mine: [self.seeds[mine]]}, Folder(f"{self.folder}/{mine}")
+            )
+        return train(runtime, self.federation, self.plan, data, indicator_cache=keeping)
 
 
 def main() -> None:
@@ -83,23 +85,23 @@ def main() -> None:
                 bucket_columns(f"party{k + 1}", [f"x{j}" for j in own], columns[own], 32)
                 for k, own in enumerate(cut)
             ]
-            federation = Federation(
+            federation = TrainingSpec(
                 protocol="masked",
                 params=params,
                 parties=tuple(party.owner for party in parties),
                 features=tuple(Feature(name, p.owner) for p in parties for name in p.names),
                 active=len(parties) - 1,
                 prediction_bits=10,
-                cut_counts=cut_counts(parties, params, "rounded"),
+                announced_cut_counts=collect_cut_counts(parties, params, "rounded"),
             )
-            inputs = [PartyData(p, label if k == 3 else None) for k, p in enumerate(parties)]
-            program = Training(federation, federation.plan(len(label), kept), seeds, folder)
+            inputs = [TrainingData(p, label if k == 3 else None) for k, p in enumerate(parties)]
+            program = Training(federation, federation.make_plan(len(label), kept), seeds, folder)
             started = time.perf_counter()
             outcome = simulate(
                 program, len(parties), inputs, network=link, **link_run.DEALERS[dealer]
             )
             seconds = time.perf_counter() - started - outcome.ahead_seconds
-    online = [meter.total("online") for meter in outcome.meters]
+    online = [meter.sum_traffic("online") for meter in outcome.meters]
     figures = {
         "data": data,
         "network": network,

@@ -18,11 +18,11 @@ from __future__ import annotations
 import math
 import sys
 
-from privet.arithmetic.ring_lwe import ERROR_BITS, SAFE_BITS
+from privet.arithmetic.ring_lwe import BINOMIAL_ERROR_BITS, SAFE_MODULUS_BITS
 
 _SIEVING = 0.292
 _STANDARD = {2048: 54, 4096: 109}
-_ERROR = math.sqrt(ERROR_BITS / 4)
+_ERROR = math.sqrt(BINOMIAL_ERROR_BITS / 4)
 _SECRET = math.sqrt(2 / 3)
 
 
@@ -52,7 +52,7 @@ def _found(degree: int, bits: int, samples: int, block: int) -> bool:
 def main() -> int:
     """Print the estimate for what is used, and for a few moduli beside it."""
     print("degree  bits of modulus  block  bits of security  allowed by the standard")
-    for degree, most in SAFE_BITS.items():
+    for degree, most in SAFE_MODULUS_BITS.items():
         for bits in sorted({most - 4, most, most + 4, 2 * most, _STANDARD[degree]}):
             if bits > _STANDARD[degree]:
                 continue

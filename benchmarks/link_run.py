@@ -40,8 +40,8 @@ def main() -> None:
     import numpy as np
 
     from privet.boosting.binning import bucket_columns
-    from privet.boosting.model_part import join
-    from privet.boosting.simulation import train, train_federated
+    from privet.boosting.model_part import join_parts
+    from privet.boosting.simulation import train_federated, train_locally
     from privet.spec.params import Params
 
     with np.load(tables) as found:
@@ -65,14 +65,14 @@ def main() -> None:
         new_columns=[new[own] for own in cut],
         **{name: value for name, value in options.items() if name in known},
     )
-    outcome = federated.outcome
+    outcome = federated.program_result
     before = getattr(outcome, "ahead_seconds", 0.0)
     wall = time.perf_counter() - started - before
     meters = outcome.meters
     steps = ("setup", "table")
     at_work = max(sum(meter.seconds[step] for step in steps) for meter in meters)
-    online = [meter.total("online", step) for meter in meters for step in steps]
-    offline = [meter.total("offline", step) for meter in meters for step in steps]
+    online = [meter.sum_traffic("online", step) for meter in meters for step in steps]
+    offline = [meter.sum_traffic("offline", step) for meter in meters for step in steps]
     seconds = meters[0].seconds
     predicting = sum(seconds[name] for name in ("predict", "unit") if name in seconds)
     result = {
@@ -84,11 +84,13 @@ def main() -> None:
         "start": wall - predicting - at_work,
         "dealing_ahead": before,
         "dealer_seconds": outcome.dealer_seconds,
-        "rounds": sum(meters[0].total("online", step).rounds for step in steps),
+        "rounds": sum(meters[0].sum_traffic("online", step).rounds for step in steps),
         "online": sum(traffic.sent for traffic in online),
         "offline": sum(traffic.received for traffic in offline),
         "same_tests": float(
-            join(federated.parts).same_tests(train(parties, label, params), columns)
+            join_parts(federated.parts).compare_splits(
+                train_locally(parties, label, params), columns
+            )
         ),
     }
     print(json.dumps(result), flush=True)

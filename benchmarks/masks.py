@@ -27,9 +27,9 @@ from benchmarks.options import task_of
 from privet import Params
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.cost_estimate import Estimate
-from privet.boosting.model_part import join
-from privet.boosting.simulation import train, train_federated
+from privet.boosting.cost_estimate import CostEstimate
+from privet.boosting.model_part import join_parts
+from privet.boosting.simulation import train_federated, train_locally
 
 NAME = "masks"
 NETWORK = "loopback"
@@ -63,21 +63,21 @@ def measure(
 ) -> Figures:
     """Train in the clear and with either kind of masks, or some of them."""
     started = time.perf_counter()
-    plain = train(parties, label, params)
+    plain = train_locally(parties, label, params)
     clear_seconds = time.perf_counter() - started
     runs = []
     for masks in kinds:
         chosen = params.model_copy(update={"masks": masks})
-        estimates: list[Estimate] = []
+        estimates: list[CostEstimate] = []
         federated = train_federated(
             parties, label, chosen, "masked", network=NETWORK, on_estimate=estimates.append
         )
-        outcome, model = federated.outcome, join(federated.parts)
-        online = [meter.total("online") for meter in outcome.meters]
-        dealt = sum(meter.total("offline").received for meter in outcome.meters)
+        outcome, model = federated.program_result, join_parts(federated.parts)
+        online = [meter.sum_traffic("online") for meter in outcome.meters]
+        dealt = sum(meter.sum_traffic("offline").received for meter in outcome.meters)
         found = online[0].rounds, sum(each.sent for each in online), dealt
         (counted,) = estimates
-        if found != (counted.rounds, counted.online, counted.offline):
+        if found != (counted.rounds, counted.online_bytes, counted.offline_bytes):
             raise ArithmeticError(f"{data}, {masks}: counted {counted}, found {found}")
         setup = sum(
             traffic.sent
@@ -98,7 +98,7 @@ def measure(
                 "setup_seconds": max(meter.seconds["setup"] for meter in outcome.meters),
                 "table_seconds": max(m.seconds["table"] for m in outcome.meters) / params.tables,
                 "memory_mb": outcome.peak_rss_mb,
-                "estimated_mb": counted.memory / 1e6,
+                "estimated_mb": counted.memory_bytes / 1e6,
             }
         )
         print(data, runs[-1], flush=True)
@@ -126,12 +126,12 @@ def start_cold(
             params.model_copy(update={"masks": masks}),
             "masked",
             network="paper",
-            ahead=True,
-        ).outcome
+            offline=True,
+        ).program_result
         found[masks] = {
             "seconds": time.perf_counter() - started - outcome.ahead_seconds,
-            "online": sum(meter.total("online").sent for meter in outcome.meters),
-            "rounds": outcome.meters[0].total("online").rounds,
+            "online": sum(meter.sum_traffic("online").sent for meter in outcome.meters),
+            "rounds": outcome.meters[0].sum_traffic("online").rounds,
         }
         print("cold", masks, found[masks], flush=True)
     return found

@@ -26,9 +26,9 @@ from benchmarks.evidence.model import counted
 from benchmarks.public_data import load
 from privet import DataSet, Frame, Params
 from privet.arrays import FloatArray
-from privet.data.partition import PartyFrame, hand_out, split_rows, spread_columns
-from privet.experiments.experiment import Trained, features, train_on
-from privet.runtime.opening import USUAL_BYTES
+from privet.data.partition import PartyFrame, split_by_ownership, split_rows, spread_columns_evenly
+from privet.experiments.experiment import TrainedModel, encode_parties, train_and_predict
+from privet.runtime.opening import DEFAULT_ALL_TO_ALL_BYTES
 
 NAME = "multiclass"
 DATA = ("digits-10", "dry-bean-7", "made-5")
@@ -52,13 +52,13 @@ def our_params(data: DataSet, quick: bool, *, few: bool = False) -> Params:
     )
 
 
-def trained(rows: Frame, test: Frame, params: Params, protocol: str) -> Trained:
+def trained(rows: Frame, test: Frame, params: Params, protocol: str) -> TrainedModel:
     """Return our model, and its predictions of the test rows."""
-    return train_on(_parties(rows), _parties(test), params, protocol)
+    return train_and_predict(_parties(rows), _parties(test), params, protocol)
 
 
 def _parties(rows: Frame) -> list[PartyFrame]:
-    return hand_out(rows, spread_columns(rows.names, SIZES["parties"]))
+    return split_by_ownership(rows, spread_columns_evenly(rows.names, SIZES["parties"]))
 
 
 def catboost(rows: Frame, test: Frame, params: Params, loss: str, seed: int) -> FloatArray:
@@ -95,7 +95,7 @@ def compare(data: DataSet, splits: int, quick: bool) -> Figures:
         for loss in CATBOOST:
             predicted[loss] = catboost(rows, test, params, loss, seed)
         for name, found in predicted.items():
-            metrics.setdefault(name, []).append(params.objective.metrics(test.label, found))
+            metrics.setdefault(name, []).append(params.objective.compute_metrics(test.label, found))
         if not seed:
             masked = beside_plain(rows, test, few)
     return {
@@ -115,11 +115,11 @@ def beside_plain(rows: Frame, test: Frame, params: Params) -> Figures:
     return {
         "tables": params.tables,
         "depth": params.depth,
-        "same_tests": ours.model.same_tests(
-            clear.model, np.concatenate(features(_parties(rows), clear.encoders))
+        "same_tests": ours.model.compare_splits(
+            clear.model, np.concatenate(encode_parties(_parties(rows), clear.encoders))
         ),
-        "plain": params.objective.metrics(test.label, clear.predictions),
-        "masked": params.objective.metrics(test.label, ours.predictions),
+        "plain": params.objective.compute_metrics(test.label, clear.predictions),
+        "masked": params.objective.compute_metrics(test.label, ours.predictions),
     }
 
 
@@ -130,9 +130,9 @@ def cost(classes: int) -> Figures:
     return {
         "classes": classes,
         "rounds": found.rounds,
-        "online": found.online,
-        "offline": found.offline,
-        "memory": found.memory,
+        "online": found.online_bytes,
+        "offline": found.offline_bytes,
+        "memory": found.memory_bytes,
     }
 
 
@@ -191,8 +191,8 @@ def section(figures: Figures) -> Iterator[str]:
     yield (
         f"What classes cost, counted: {sizes['samples']:,} rows, {sizes['features']} columns of "
         f"{sizes['parties']} participants, {sizes['tables']} tables of depth {sizes['depth']}. "
-        f"There are as many openings as with two classes; those longer than {USUAL_BYTES:,} bytes "
-        "take two delays.\n"
+        "There are as many openings as with two classes; those longer than "
+        f"{DEFAULT_ALL_TO_ALL_BYTES:,} bytes take two delays.\n"
     )
     two = figures["costs"][0]
     yield from table(

@@ -28,12 +28,12 @@ from benchmarks.evidence.rows import PAPER
 from benchmarks.predicting import count_prediction, predict_timed
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.cost_estimate import Estimate, estimate
+from privet.boosting.cost_estimate import CostEstimate, estimate_cost
 from privet.boosting.model import Feature
-from privet.boosting.simulation import cut_counts, train_federated
-from privet.boosting.training import Federation, cuts_of
+from privet.boosting.simulation import collect_cut_counts, train_federated
+from privet.boosting.training import TrainingSpec, resolve_cut_disclosure
 from privet.data.datasets import load_dataset
-from privet.data.partition import split_columns, split_rows
+from privet.data.partition import split_frame, split_rows
 from privet.runtime.accounting import Meter
 from privet.runtime.cost import Cost
 from privet.spec.params import Params
@@ -113,20 +113,22 @@ class Task:
         every = round(1 / option.constrained) if option.constrained else count + 1
         return tuple(int(j % every == every - 1) for j in range(count))
 
-    def federation(self, option: Option, tables: int | None) -> Federation:
+    def federation(self, option: Option, tables: int | None) -> TrainingSpec:
         """Return what all participants agree on."""
         params, _ = self.with_option(option, tables)
-        return Federation(
+        return TrainingSpec(
             protocol=PROTOCOL,
             params=params,
             parties=tuple(party.owner for party in self.parties),
             features=tuple(Feature(n, party.owner) for party in self.parties for n in party.names),
             active=PARTIES - 1,
             prediction_bits=params.objective.prediction_bits,
-            weighted=option.weighted,
-            explains=option.explains,
+            is_weighted=option.weighted,
+            has_explanations=option.explains,
             monotone=self.monotone(option) if option.constrained else (),
-            cut_counts=cut_counts(self.parties, params, cuts_of(PROTOCOL, None)),
+            announced_cut_counts=collect_cut_counts(
+                self.parties, params, resolve_cut_disclosure(PROTOCOL, None)
+            ),
         )
 
 
@@ -145,21 +147,21 @@ def task_of(data: str, rows: int | None = None) -> Task:
         params,
         [
             bucket_columns(party.name, party.frame.names, party.frame.columns, params.buckets)
-            for party in split_columns(train_rows, PARTIES)
+            for party in split_frame(train_rows, PARTIES)
         ],
         train_rows.label,
-        [party.frame.columns for party in split_columns(new, PARTIES)],
+        [party.frame.columns for party in split_frame(new, PARTIES)],
     )
 
 
 def count(task: Task, option: Option, tables: int | None = None) -> Figures:
     """Return the rounds and bytes of a training."""
     federation = task.federation(option, tables)
-    return _counts(estimate(federation, federation.plan(len(task.label))))
+    return _counts(estimate_cost(federation, federation.make_plan(len(task.label))))
 
 
-def _counts(cost: Estimate | Cost) -> Figures:
-    return {"rounds": cost.rounds, "online": cost.online, "offline": cost.offline}
+def _counts(cost: CostEstimate | Cost) -> Figures:
+    return {"rounds": cost.rounds, "online": cost.online_bytes, "offline": cost.offline_bytes}
 
 
 def clock(task: Task, option: Option, tables: int) -> float:
@@ -170,20 +172,22 @@ def clock(task: Task, option: Option, tables: int) -> float:
         task.label,
         params,
         PROTOCOL,
-        weight=weight,
+        sample_weight=weight,
         network="loopback",
         explain="feature" if option.explains else None,
         monotone=task.monotone(option) if option.constrained else (),
     )
-    _check(f"{task.data}, {option.name}", count(task, option, tables), federated.outcome.meters)
+    _check(
+        f"{task.data}, {option.name}", count(task, option, tables), federated.program_result.meters
+    )
     return sum(seconds)
 
 
 def _check(what: str, counted: Figures, meters: Sequence[Meter], times: int = 1) -> None:
     metered = {
-        "rounds": meters[0].total("online").rounds,
-        "online": sum(meter.total("online").sent for meter in meters),
-        "offline": sum(meter.total("offline").received for meter in meters),
+        "rounds": meters[0].sum_traffic("online").rounds,
+        "online": sum(meter.sum_traffic("online").sent for meter in meters),
+        "offline": sum(meter.sum_traffic("offline").received for meter in meters),
     }
     if metered != {name: times * number for name, number in counted.items()}:
         raise ArithmeticError(f"{what}: counted {counted}, {times} times; found {metered}")

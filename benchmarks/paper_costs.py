@@ -16,7 +16,7 @@ from typing import NamedTuple
 from privet.boosting.binning import bucket_columns
 from privet.boosting.simulation import train_federated
 from privet.data.datasets import load_dataset
-from privet.data.partition import split_columns, split_rows
+from privet.data.partition import split_frame, split_rows
 from privet.runtime.accounting import Meter, Traffic
 from privet.spec.params import Params
 
@@ -119,10 +119,10 @@ def measure(name: str) -> list[Meter]:
     params = Params(task=data.task, tables=1, depth=PAPER[name].depth, learning_rate=1.0)
     parties = [
         bucket_columns(party.name, party.frame.names, party.frame.columns, BUCKETS)
-        for party in split_columns(rows, PARTIES)
+        for party in split_frame(rows, PARTIES)
     ]
     assert rows.label is not None
-    return train_federated(parties, rows.label, params, "paper").outcome.meters
+    return train_federated(parties, rows.label, params, "paper").program_result.meters
 
 
 def main() -> None:
@@ -136,8 +136,8 @@ def main() -> None:
     print(f"{'':26}{'rounds':>8}{'online':>10}{'offline':>10}{'paper':>10}{'seconds':>10}")
     rounds, sent, offline, printed = 0, 0, 0, 0
     for component, (formula, steps) in COMPONENTS.items():
-        found = [sum((m.total("online", step) for step in steps), Traffic()) for m in meters]
-        dealt = sum(m.total("offline", step).received for m in meters for step in steps)
+        found = [sum((m.sum_traffic("online", step) for step in steps), Traffic()) for m in meters]
+        dealt = sum(m.sum_traffic("offline", step).received for m in meters for step in steps)
         by_formula = getattr(formulas, formula)() if formula else 0
         seconds = max(sum(m.seconds[step] for step in steps) for m in meters)
         row = (sum(t.sent for t in found), dealt, by_formula)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from benchmarks.evidence.processor import simulate_timed
 from privet.arrays import FloatArray
 from privet.boosting.model_part import ModelPart
-from privet.boosting.prediction import Query, answer, tell_unit
-from privet.boosting.training import Federation
-from privet.runtime.cost import Cost, Counter
+from privet.boosting.prediction import PredictionQuery, answer_query, reveal_label_unit
+from privet.boosting.training import TrainingSpec
+from privet.runtime.cost import Cost, CostCounter
 from privet.runtime.local.launcher import Outcome
 from privet.runtime.runtime import Runtime
 from privet.spec.plan import ExplainBy
@@ -20,35 +20,37 @@ from privet.spec.plan import ExplainBy
 class Predicting:
     """Predictions of the same rows, again and again, as a program."""
 
-    query: Query
+    query: PredictionQuery
     parties: tuple[str, ...]
     times: int = 1
 
     @classmethod
     def by(
-        cls, federation: Federation, explain: ExplainBy | None, rows: int, times: int = 1
+        cls, federation: TrainingSpec, explain: ExplainBy | None, rows: int, times: int = 1
     ) -> Predicting:
         """Return predictions with a whole model, for the label's holder."""
-        query = Query.to_holder(federation, federation.params.tables, rows, explain)
+        query = PredictionQuery.for_label_holder(
+            federation, federation.params.tables, rows, explain
+        )
         return cls(query, federation.parties, times)
 
     def __call__(self, runtime: Runtime, data: tuple[ModelPart, FloatArray] | None) -> None:
         """Run as one participant, or as the dealer."""
         part, columns = data or (None, None)
         for _ in range(self.times):
-            unit = tell_unit(runtime, self.query, part)
-            answer(runtime, self.query, self.parties, part, columns, unit)
+            unit = reveal_label_unit(runtime, self.query, part)
+            answer_query(runtime, self.query, self.parties, part, columns, unit)
 
 
-def count_prediction(federation: Federation, explain: ExplainBy | None, rows: int) -> Cost:
+def count_prediction(federation: TrainingSpec, explain: ExplainBy | None, rows: int) -> Cost:
     """Return the rounds and bytes of a prediction."""
-    counter = Counter(len(federation.parties))
+    counter = CostCounter(len(federation.parties))
     Predicting.by(federation, explain, rows)(counter, None)
     return counter.total
 
 
 def predict_timed(
-    federation: Federation,
+    federation: TrainingSpec,
     parts: Sequence[ModelPart],
     columns: Sequence[FloatArray],
     explain: ExplainBy | None,

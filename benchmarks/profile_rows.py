@@ -35,9 +35,9 @@ import numpy as np
 from benchmarks.evidence.kept import Figures, keep, results, where
 from benchmarks.evidence.markdown import table, wrapped
 from benchmarks.shards import DEPTH, PARTIES, columns_of, prepare, run
-from privet.boosting.cost_estimate import count, estimate
+from privet.boosting.cost_estimate import count_training_cost, estimate_cost
 from privet.boosting.model import Feature
-from privet.boosting.training import Federation
+from privet.boosting.training import TrainingSpec
 from privet.spec.params import Params
 
 NAME = "profile_rows"
@@ -196,15 +196,17 @@ def measure(rows: int, features: int, task: str) -> Figures:
         x, label = columns_of(rows, features)
         local = prepare(Path(folder), x, label, task, tables=TABLES)
         del x, label
-        outs = {name: Path(folder) / f"{name}.json" for name in local.everybody}
+        outs = {name: Path(folder) / f"{name}.json" for name in local.member_names}
 
         def command(name: str) -> list[str]:
             ours = [sys.executable, "-m", "benchmarks.profile_rows", _ROLE, str(outs[name])]
-            return [*ours, *local.command(name, "train", "--log-format=json")[3:]]
+            return [*ours, *local.make_command(name, "train", "--log-format=json")[3:]]
 
         run(local, command)
         roles = {name: json.loads(path.read_text()) for name, path in outs.items()}
-        reports = [json.loads(local.report(n, "train").read_text()) for n in local.names]
+        reports = [
+            json.loads(local.get_report_path(n, "train").read_text()) for n in local.party_names
+        ]
     return {
         "rows": rows,
         "features": features,
@@ -271,7 +273,7 @@ def on_paper(runs: list[Figures]) -> Figures:
         ]
         seconds[role] = float(machine @ np.linalg.solve(sizes, longest))
     half = _FEATURES // 2
-    federation = Federation(
+    federation = TrainingSpec(
         protocol="masked",
         params=Params(task="regression", tables=1, depth=DEPTH, masks="lattice"),
         parties=PARTIES,
@@ -280,20 +282,20 @@ def on_paper(runs: list[Figures]) -> Figures:
         prediction_bits=16,
         shards=_MACHINES,
     )
-    plan = federation.plan(_ROWS)
-    _, cost = count(federation, plan)
-    foreseen = estimate(federation, plan)
+    plan = federation.make_plan(_ROWS)
+    _, cost = count_training_cost(federation, plan)
+    foreseen = estimate_cost(federation, plan)
     return {
         "rows": _ROWS,
         "features": _FEATURES,
         "machines": _MACHINES,
         "computing": seconds,
         "rounds": cost.rounds,
-        "sent": cost.online / len(PARTIES) / _MACHINES,
-        "dealt": cost.offline / _MACHINES,
-        "memory": foreseen.memory,
-        "head_memory": foreseen.head_memory,
-        "scratch": foreseen.scratch,
+        "sent": cost.online_bytes / len(PARTIES) / _MACHINES,
+        "dealt": cost.offline_bytes / _MACHINES,
+        "memory": foreseen.memory_bytes,
+        "head_memory": foreseen.coordinator_memory_bytes,
+        "scratch": foreseen.scratch_bytes,
     }
 
 

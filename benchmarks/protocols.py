@@ -18,7 +18,7 @@ from typing import NamedTuple
 from privet import Experiment, Params, Report, load_dataset, run
 from privet.boosting.binning import bucket_columns
 from privet.boosting.simulation import train_federated
-from privet.data.partition import split_columns, split_rows
+from privet.data.partition import split_frame, split_rows
 
 PARTIES = 4
 
@@ -100,18 +100,18 @@ def steps(data: str = "california") -> None:
     params = Params(task=loaded.task, tables=1, depth=PAPER[data].depth, learning_rate=1.0)
     parties = [
         bucket_columns(party.name, party.frame.names, party.frame.columns, params.buckets)
-        for party in split_columns(rows, PARTIES)
+        for party in split_frame(rows, PARTIES)
     ]
     meters = train_federated(
         parties, rows.label, params, "masked", network="loopback"
-    ).outcome.meters
+    ).program_result.meters
     print(f"\n{data}, one table, step by step (MB of all participants, on loopback)\n")
     print(f"{'':34}{'rounds':>8}{'online':>10}{'offline':>10}{'ms':>9}")
     for step in STEPS:
-        sent = sum(meter.total("online", step).sent for meter in meters) / 1e6
-        dealt = sum(meter.total("offline", step).received for meter in meters) / 1e6
+        sent = sum(meter.sum_traffic("online", step).sent for meter in meters) / 1e6
+        dealt = sum(meter.sum_traffic("offline", step).received for meter in meters) / 1e6
         longest = 1000 * max(meter.seconds[step] for meter in meters)
-        rounds = meters[0].total("online", step).rounds
+        rounds = meters[0].sum_traffic("online", step).rounds
         print(f"{step:34}{rounds:8}{sent:10.2f}{dealt:10.2f}{longest:9.0f}")
 
 

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from privet.data.reader import read_frame
 from privet.data.sources.open import open_source
-from privet.runtime.run import peak_rss_mb
+from privet.runtime.run import measure_peak_rss_mb
 
 WRITTEN_AT_ONCE = 500_000
 
@@ -74,12 +74,12 @@ def read(path: Path, rows: int, keep: bool) -> None:
         assert read_frame(path).n_samples == rows
     else:
         source = open_source(path)
-        assert sum(batch.num_rows for batch in source.batches(source.names())) == rows
+        assert sum(batch.num_rows for batch in source.iter_batches(source.list_columns())) == rows
     seconds = time.perf_counter() - started
     what = "into a frame" if keep else "looked at"
     print(
         f"{path.name:<14} {what:<20} {seconds:7.1f} s  {rows / seconds:12,.0f} rows/s  "
-        f"{peak_rss_mb():7,.0f} MB at the peak"
+        f"{measure_peak_rss_mb():7,.0f} MB at the peak"
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from privet import Params
 from privet.boosting.binning import bucket_columns
-from privet.boosting.reference import train
+from privet.boosting.reference import train_plaintext
 
 DEPTH, BUCKETS = 5, 32
 
@@ -30,7 +30,7 @@ def measure(n_samples: int, n_features: int, tables: int) -> tuple[float, float]
     start = time.perf_counter()
     party = bucket_columns("party1", [f"x{j}" for j in range(n_features)], columns, BUCKETS)
     bucketed = time.perf_counter()
-    train([party], label, params)
+    train_plaintext([party], label, params)
     return bucketed - start, time.perf_counter() - bucketed
 
 

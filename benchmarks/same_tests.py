@@ -29,9 +29,9 @@ from privet import Params
 from privet.arrays import BucketArray, FloatArray
 from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Model
-from privet.boosting.reference import bucket_sums, candidate_scores, summable
-from privet.boosting.simulation import train
-from privet.data.partition import split_columns, split_rows
+from privet.boosting.reference import round_for_exact_sums, score_candidates, sum_by_bucket
+from privet.boosting.simulation import train_locally
+from privet.data.partition import split_frame, split_rows
 
 NAME = "same-tests"
 CLOSE = 3e-6
@@ -69,9 +69,9 @@ def levels_of(data: str, seed: int, params: Params, rows: int = 0) -> Iterator[L
     assert frame.label is not None
     parties = [
         bucket_columns(party.name, party.frame.names, party.frame.columns, params.buckets)
-        for party in split_columns(frame, _PARTIES)
+        for party in split_frame(frame, _PARTIES)
     ]
-    model = train(parties, frame.label, params, "masked")
+    model = train_locally(parties, frame.label, params, "masked")
     buckets = np.concatenate([party.buckets for party in parties])
     for (number, level), found in follow(model, buckets, frame.label, params):
         yield Level(data, seed, number, level, *found)
@@ -82,19 +82,21 @@ def follow(
 ) -> Iterator[tuple[tuple[int, int], tuple[float, float, bool]]]:
     """Train by the reference, but with the tests of a model; yield its view of each of them."""
     objective = params.objective
-    target = objective.targets(label)
-    score = np.repeat(params.start(label)[:, None], target.shape[1], axis=1)
+    target = objective.make_targets(label)
+    score = np.repeat(params.compute_initial_scores(label)[:, None], target.shape[1], axis=1)
     everything = np.ones(len(label), dtype=np.bool_)
     for number in range(params.tables):
-        g, h = (summable(values) for values in objective.derivatives(score, target))
+        g, h = (
+            round_for_exact_sums(values) for values in objective.compute_gradients(score, target)
+        )
         node = np.zeros(len(label), dtype=np.intp)
         for level in range(params.depth):
-            sums = bucket_sums(buckets, everything, node, 1 << level, g, h, params.buckets)
+            sums = sum_by_bucket(buckets, everything, node, 1 << level, g, h, params.buckets)
             test = int(model.feature[number, level]), int(model.bucket[number, level])
-            yield (number, level), judge(candidate_scores(sums, params), buckets, test)
+            yield (number, level), judge(score_candidates(sums, params), buckets, test)
             node = 2 * node + (buckets[test[0]] > test[1])
         leaf_g, leaf_h = (
-            np.stack([np.bincount(node, weights=row, minlength=params.leaves) for row in rows])
+            np.stack([np.bincount(node, weights=row, minlength=params.n_leaves) for row in rows])
             for rows in (g, h)
         )
         score += (-params.learning_rate * leaf_g / (leaf_h + params.l2))[:, node]

@@ -33,8 +33,8 @@ from benchmarks.evidence.processor import train_timed
 from privet import Params, load_dataset
 from privet.arrays import FloatArray, IndexArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.reference import best_test, bucket_sums, summable
-from privet.data.partition import split_columns, split_rows
+from privet.boosting.reference import find_best_split, round_for_exact_sums, sum_by_bucket
+from privet.data.partition import split_frame, split_rows
 from privet.experiments import experiment
 
 PARTIES = 4
@@ -71,7 +71,7 @@ def _california(samples: int) -> tuple[list[BucketedColumns], FloatArray, Params
     params = Params(task="regression", tables=1, depth=5, buckets=32, learning_rate=1.0)
     parties = [
         bucket_columns(party.name, party.frame.names, party.frame.columns, params.buckets)
-        for party in split_columns(rows, PARTIES)
+        for party in split_frame(rows, PARTIES)
     ]
     assert rows.label is not None
     return parties, rows.label, params
@@ -81,9 +81,9 @@ def _sgb(
     heu: str, parties: list[BucketedColumns], label: FloatArray, params: Params
 ) -> Figures | None:
     """Return what the homomorphic work of a tree takes, or None, having said why."""
-    target = params.objective.targets(label)
-    g, h = params.objective.derivatives(
-        np.repeat(params.start(label)[:, None], target.shape[1], axis=1), target
+    target = params.objective.make_targets(label)
+    g, h = params.objective.compute_gradients(
+        np.repeat(params.compute_initial_scores(label)[:, None], target.shape[1], axis=1), target
     )
     # A ciphertext's numbers are bounded: the label holder scales derivatives, as SGB does.
     g /= np.abs(g).max()
@@ -127,10 +127,16 @@ def _tree(buckets: np.ndarray, g: FloatArray, h: FloatArray, params: Params) -> 
     for level in range(params.depth):
         levels.append(node)
         nodes = 1 << level
-        sums = bucket_sums(
-            buckets, everything, node, nodes, summable(g), summable(h), params.buckets
+        sums = sum_by_bucket(
+            buckets,
+            everything,
+            node,
+            nodes,
+            round_for_exact_sums(g),
+            round_for_exact_sums(h),
+            params.buckets,
         )
-        tests = [best_test(sums[:, :, :, [k]], params) for k in range(nodes)]
+        tests = [find_best_split(sums[:, :, :, [k]], params) for k in range(nodes)]
         feature, bucket = np.array(tests).T
         node = 2 * node + (buckets[feature[node], np.arange(len(node))] > bucket[node])
     return np.stack(levels)
@@ -145,12 +151,12 @@ def _ours(
         more = params.model_copy(update={"tables": count})
         federated, seconds = train_timed(parties, label, more, "masked", network="loopback")
         assert len(seconds) == PARTIES + 1
-        meters = federated.outcome.meters
+        meters = federated.program_result.meters
         traffic, rounds = (
-            experiment.traffic(federated.outcome),
-            experiment.rounds(meters[0], count * params.depth),
+            experiment.measure_traffic(federated.program_result),
+            experiment.measure_rounds(meters[0], count * params.depth),
         )
-        online = experiment.seconds(federated.outcome, 0.0).online
+        online = experiment.measure_seconds(federated.program_result, 0.0).online
         found.append(
             {
                 "processor_seconds": sum(seconds),

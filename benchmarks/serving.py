@@ -34,7 +34,7 @@ from privet.data.datasets import load_dataset
 from privet.data.partition import split_rows
 from privet.data.reader import read_frame
 from privet.experiments.local_federation import LocalFederation
-from privet.runtime.local.network import Link, Route, emulate
+from privet.runtime.local.network import EmulatedLink, Route, emulate_links
 from privet.transport.rendezvous import listen
 
 DELAYS = {"loopback": None, "5ms": 0.005}
@@ -58,11 +58,11 @@ def serving(local: LocalFederation, delay: float | None) -> Iterator[Served]:
         if delay is not None:
             stack.enter_context(_behind_a_link(local, delay))
         processes = {}
-        for name in local.everybody:
-            command = local.command(name, "serve")
+        for name in local.member_names:
+            command = local.make_command(name, "serve")
             if name == local.recipient:
                 command += ["--http=127.0.0.1:0", "--log-format=json"]
-            if name not in local.dealers:
+            if name not in local.dealer_names:
                 data = next(part for part in command if part.startswith("--data"))
                 command[command.index(data)] = data.replace("new.csv", "train.csv")
             elif delay is not None:
@@ -92,26 +92,26 @@ def _real_addresses(local: LocalFederation) -> dict[str, str]:
 @contextlib.contextmanager
 def _behind_a_link(local: LocalFederation, delay: float) -> Iterator[None]:
     """Let everybody listen elsewhere, and put the relay's doors where the job says they are."""
-    job = Job.read(local.job)
+    job = Job.read(local.job_path)
     with contextlib.ExitStack() as stack:
         doors = [
-            stack.enter_context(listen(*parse_address(job.contact(name).address)))
-            for name in local.everybody
+            stack.enter_context(listen(*parse_address(job.get_entry(name).address)))
+            for name in local.member_names
         ]
         real = {}
         with contextlib.ExitStack() as free:
-            for name in local.everybody:
+            for name in local.member_names:
                 host, port = free.enter_context(listen()).getsockname()[:2]
                 real[name] = f"{host}:{port}"
         (local.folder / "real.json").write_text(json.dumps(real))
-        for name in local.names:
+        for name in local.party_names:
             path = local.folder / name / "party.toml"
             path.write_text(f'listen = "{real[name]}"\n{path.read_text()}')
         routes = [
             Route(door, parse_address(real[name]), 0, 0)
-            for door, name in zip(doors, local.everybody, strict=True)
+            for door, name in zip(doors, local.member_names, strict=True)
         ]
-        stack.enter_context(emulate(routes, [Link(delay, 100e6 / 8)]))
+        stack.enter_context(emulate_links(routes, [EmulatedLink(delay, 100e6 / 8)]))
         yield
 
 
@@ -163,8 +163,8 @@ def main() -> None:
         local.write_tables(rows, new)
         params = {"tables": 10, "depth": 3, "learning_rate": 1.0}
         local.write_configuration(data.task, params)
-        for name, ended in local.run("train").items():
-            assert not ended.code, f"{name}: {ended.err}"
+        for name, ended in local.run_command("train").items():
+            assert not ended.return_code, f"{name}: {ended.stderr}"
         assert rows.ids is not None
         ids = rows.ids.tolist()
         print("".join(f"{title:>12}" for title in COLUMNS))

@@ -30,10 +30,10 @@ import pyarrow.parquet as pq
 from benchmarks.evidence.kept import Figures, keep, results, where
 from benchmarks.evidence.markdown import table, wrapped
 from privet.arrays import FloatArray
-from privet.boosting.model_part import join
-from privet.boosting.simulation import train
+from privet.boosting.model_part import join_parts
+from privet.boosting.simulation import train_locally
 from privet.experiments.local_federation import LocalFederation
-from privet.runtime.local.launcher import TUNED
+from privet.runtime.local.launcher import PROCESS_ENVIRONMENT
 from privet.spec.params import Params
 from privet.storage.model_part import load_part
 
@@ -64,7 +64,7 @@ def prepare(
     local = LocalFederation(folder, PARTIES)
     _write(local, x, label if task == "regression" else (label > np.median(label)).astype(int))
     local.write_configuration(task, params, shards=shards)
-    for name in local.names:
+    for name in local.party_names:
         path = local.folder / name / "party.toml"
         text = path.read_text().replace("train.csv", "train.parquet")
         path.write_text(f"{text}\n[cluster]\n{cluster}")
@@ -75,8 +75,8 @@ def prepare(
 def command(local: LocalFederation, name: str) -> list[str]:
     """Return the command of a role."""
     file = local.folder / "dealer" / "cluster.toml"
-    options = (f"--cluster={file}",) if name in local.dealers else ()
-    return local.command(name, "train", "--log-format=json", *options)
+    options = (f"--cluster={file}",) if name in local.dealer_names else ()
+    return local.make_command(name, "train", "--log-format=json", *options)
 
 
 def measure(rows: int, shards: int) -> dict[str, Any]:
@@ -86,9 +86,11 @@ def measure(rows: int, shards: int) -> dict[str, Any]:
         cluster = f"local = {shards}\n" if shards > 1 else ""
         local = prepare(Path(folder), x, label, shards=shards, cluster=cluster)
         events = run(local, lambda name: command(local, name))
-        parts = [load_part(local.part(name)).part for name in local.names]
-        model = join(parts)
-        reports = [json.loads(local.report(n, "train").read_text()) for n in local.names]
+        parts = [load_part(local.get_part_path(name)).part for name in local.party_names]
+        model = join_parts(parts)
+        reports = [
+            json.loads(local.get_report_path(n, "train").read_text()) for n in local.party_names
+        ]
     times = {
         kind: [t for k, t in events if k == kind] for kind in ("connected", "workers", "table")
     }
@@ -119,12 +121,12 @@ def _reference(x: FloatArray, label: FloatArray) -> Any:
         bucket_columns(owner, names[part], x[part], params.buckets)
         for owner, part in zip(PARTIES, (slice(half), slice(half, None)), strict=True)
     ]
-    return train(parties, label, params, cuts="rounded")
+    return train_locally(parties, label, params, cut_disclosure="rounded")
 
 
 def _write(local: LocalFederation, x: FloatArray, label: FloatArray) -> None:
     half = len(x) // 2
-    for name, part in zip(local.names, (range(half), range(half, len(x))), strict=True):
+    for name, part in zip(local.party_names, (range(half), range(half, len(x))), strict=True):
         table_of: dict[str, Any] = {"id": np.arange(x.shape[1]), **{f"x{j}": x[j] for j in part}}
         if name == local.recipient:
             table_of["label"] = label
@@ -136,9 +138,12 @@ def run(local: LocalFederation, command: Callable[[str], list[str]]) -> list[tup
     """Run all roles by their commands; return the recipient's events, with when they were."""
     running = {
         name: subprocess.Popen(  # noqa: S603
-            command(name), stderr=subprocess.PIPE, text=True, env={**TUNED, **os.environ}
+            command(name),
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**PROCESS_ENVIRONMENT, **os.environ},
         )
-        for name in local.everybody
+        for name in local.member_names
     }
     lines = {name: process.communicate(timeout=3600)[1] for name, process in running.items()}
     for name, process in running.items():

@@ -14,7 +14,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from privet.arrays import FloatArray
-from privet.experiments.plots import COLOURS, INK, image_of, legend_above, style
+from privet.experiments.plots import (
+    DARK_INK,
+    PROTOCOL_COLOURS,
+    apply_style,
+    put_legend_above,
+    render_figure,
+)
 
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "sigmoid.svg"
 
@@ -45,16 +51,16 @@ def main() -> None:
     true = 1 / (1 + np.exp(-x))
     with np.errstate(all="ignore"):
         curves = {
-            "true sigmoid": (true, INK, "-"),
+            "true sigmoid": (true, DARK_INK, "-"),
             "as printed: 1/(1+exp(-x)), n = 2, z0 = 2^-20": (
                 reciprocal(1 + power(-x, 2), 20),
-                COLOURS["paper"],
+                PROTOCOL_COLOURS["paper"],
                 ":",
             ),
-            "SecSigmoid, n = 2": (symmetric(x, 2), COLOURS["paper"], "--"),
-            "SecSigmoid, n = 3": (symmetric(x, 3), COLOURS["paper"], "-"),
+            "SecSigmoid, n = 2": (symmetric(x, 2), PROTOCOL_COLOURS["paper"], "--"),
+            "SecSigmoid, n = 3": (symmetric(x, 3), PROTOCOL_COLOURS["paper"], "-"),
         }
-    with style():
+    with apply_style():
         figure = Figure(figsize=(7, 6), layout="constrained")
         top, bottom = figure.subplots(2, 1, sharex=True)
         for name, (values, colour, line) in curves.items():
@@ -65,8 +71,8 @@ def main() -> None:
         bottom.set(ylabel="absolute error", xlabel="score")
         for axes in (top, bottom):
             axes.grid()
-        legend_above(top, columns=2)
-        FIGURE.write_bytes(image_of(figure))
+        put_legend_above(top, columns=2)
+        FIGURE.write_bytes(render_figure(figure))
 
 
 if __name__ == "__main__":

@@ -41,10 +41,10 @@ from benchmarks.evidence.kept import Figures, keep, read, results
 from benchmarks.evidence.markdown import table, wrapped
 from benchmarks.evidence.measure import environment
 from privet.arrays import FloatArray
-from privet.boosting.model_part import join
+from privet.boosting.model_part import join_parts
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_rows
-from privet.experiments.local_federation import LocalFederation, free_ports
+from privet.experiments.local_federation import LocalFederation, find_free_ports
 from privet.storage.model_part import load_part
 
 NAME = "soak"
@@ -68,14 +68,14 @@ class Service:
 
     def __init__(self, local: LocalFederation) -> None:
         self.local = local
-        (self.port,) = free_ports(1)
+        (self.port,) = find_free_ports(1)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str) -> None:
         """Start a role, for the first time or again."""
         keep = name != self.local.recipient
         options = ["--keep"] if keep else [f"--http=127.0.0.1:{self.port}"]
-        command = self.local.command(name, "serve", *options)
+        command = self.local.make_command(name, "serve", *options)
         command = [part.replace("new.csv", "train.csv") for part in command]
         log = (self.local.folder / f"{name}.log").open("ab")
         with log:
@@ -183,13 +183,15 @@ def running(dealers: int) -> Iterator[tuple[Service, list[str], FloatArray]]:
         local.write_tables(rows, new)
         params = {"tables": 10, "depth": 3, "learning_rate": 1.0}
         local.write_configuration(data.task, params)
-        for name, ended in local.run("train").items():
-            assert not ended.code, f"{name}: {ended.err}"
+        for name, ended in local.run_command("train").items():
+            assert not ended.return_code, f"{name}: {ended.stderr}"
         assert rows.ids is not None
-        model = join([load_part(local.part(name)).part for name in local.names])
+        model = join_parts(
+            [load_part(local.get_part_path(name)).part for name in local.party_names]
+        )
         service = Service(local)
         try:
-            for name in local.everybody:
+            for name in local.member_names:
                 service.start(name)
             service.await_ready()
             yield service, rows.ids.tolist(), model.predict(rows.columns)
@@ -230,7 +232,7 @@ def soak(given: argparse.Namespace) -> Figures:
         until, slowest = time.monotonic() + 60 * given.minutes, 0.0
         while (begun := time.monotonic()) < until:
             victim, how = (
-                chance.choice(service.local.everybody),
+                chance.choice(service.local.member_names),
                 chance.choice(("kill", "kill", "terminate", "freeze")),
             )
             growth.look(service)
@@ -312,12 +314,12 @@ def long_training(given: argparse.Namespace) -> Figures:
         local = LocalFederation(Path(folder), n_dealers=given.dealers)
         local.write_tables(rows, new)
         local.write_configuration(data.task, {"tables": given.tables, **TABLES})
-        logs = {name: local.folder / f"{name}.log" for name in local.everybody}
+        logs = {name: local.folder / f"{name}.log" for name in local.member_names}
         started = time.monotonic()
         processes = {}
         for name, path in logs.items():
             with path.open("wb") as log:
-                command = local.command(name, "train", "--log-format=json")
+                command = local.make_command(name, "train", "--log-format=json")
                 processes[name] = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603
         least: dict[str, int] = {}  # of a tenth: what comes and goes does not count
         while processes[local.recipient].poll() is None:
@@ -333,7 +335,7 @@ def long_training(given: argparse.Namespace) -> Figures:
         codes = {name: process.wait(60) for name, process in processes.items()}
         seconds = time.monotonic() - started
         assert not any(codes.values()), codes
-        model = max(local.part(name).stat().st_size for name in local.names)
+        model = max(local.get_part_path(name).stat().st_size for name in local.party_names)
     grown = {name: sizes[-1][name] - sizes[1][name] for name in sizes[-1]}
     return {
         "tables": given.tables,

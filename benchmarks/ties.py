@@ -23,8 +23,8 @@ from privet import Experiment, run
 from privet.arithmetic.rings import signed
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
-from privet.protocols.masked.rows import Sums
-from privet.protocols.masked.split_search import Cuts
+from privet.protocols.masked.rows import RowSums
+from privet.protocols.masked.split_search import SplitSearch
 
 SIZES = {"california": (50, 5), "credit": (10, 4), "breast-cancer": (10, 3)}
 
@@ -37,22 +37,29 @@ class Recorder:
         self._lock = threading.Lock()
         self._count: dict[int, int] = defaultdict(int)
 
-    def watching(self, scores: Callable[[Cuts, Sums], Share]) -> Callable[[Cuts, Sums], Share]:
+    def watching(
+        self, scores: Callable[[SplitSearch, RowSums], Share]
+    ) -> Callable[[SplitSearch, RowSums], Share]:
         """Return what stands in for the suite's own function."""
 
-        def watched(cuts: Cuts, sums: Sums) -> Share:
+        def watched(cuts: SplitSearch, sums: RowSums) -> Share:
             found = scores(cuts, sums)
             runtime, me = cuts._runtime, cuts._runtime.index
             if me >= 0:
-                assert cuts._g is not None
-                assert cuts._h is not None
-                masked = (cuts._g.left, cuts._h.left, cuts._g.total, cuts._h.total)
-                shares = [found, *(x.share(runtime) for x in masked)]
+                assert cuts._gradient_sums is not None
+                assert cuts._hessian_sums is not None
+                masked = (
+                    cuts._gradient_sums.left,
+                    cuts._hessian_sums.left,
+                    cuts._gradient_sums.total,
+                    cuts._hessian_sums.total,
+                )
+                shares = [found, *(x.to_share(runtime) for x in masked)]
                 with self._lock:
                     level = self._count[me]
                     self._count[me] += 1
                     kept = [(share.part.copy(), share.ring) for share in shares]
-                    self.levels[level][me] = [*kept, cuts._scales, cuts._lowered]
+                    self.levels[level][me] = [*kept, cuts._scales, cuts._tie_break]
             return found
 
         return watched
@@ -95,7 +102,7 @@ def main() -> None:
         params = {"tables": tables, "depth": depth, "buckets": 32, "l2": 1.0, "learning_rate": 1.0}
         for seed in range(arguments.seeds):
             recorder = Recorder()
-            with mock.patch.object(Cuts, "_scores", recorder.watching(Cuts._scores)):
+            with mock.patch.object(SplitSearch, "_scores", recorder.watching(SplitSearch._scores)):
                 _, report = run(
                     Experiment(data=name, n_parties=4, network="memory", seed=seed, params=params)
                 )

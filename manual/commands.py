@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from manual.markdown import table
-from privet.cli.app import COMMANDS, load
+from privet.cli.app import COMMAND_SPECS, import_command
 
 
 def page() -> Iterator[str]:
@@ -27,8 +27,8 @@ def page() -> Iterator[str]:
 def known() -> dict[str, Any]:
     """Return all commands, those within others among them, by what is typed after `privet`."""
     found: dict[str, Any] = {}
-    for name in COMMANDS:
-        command = load(name)
+    for name in COMMAND_SPECS:
+        command = import_command(name)
         inner = getattr(command, "commands", None)
         found |= (
             {name: command} if inner is None else {f"{name} {each}": inner[each] for each in inner}

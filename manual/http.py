@@ -6,23 +6,26 @@ from collections.abc import Iterator
 from typing import Any
 
 from manual.markdown import table
-from privet.config.party import Endpoint
-from privet.config.table import DataDescription
+from privet.config.party import EndpointConfig
+from privet.config.table import TableSpec
 from privet.data.encoding import Encoder
-from privet.spec.column_types import Kind
-from privet.web.schema import Reader, document
+from privet.spec.column_types import ColumnType
+from privet.web.schema import RequestParser, make_openapi_document
 
 
 def page() -> Iterator[str]:
     """Yield the lines of the page."""
-    reader = Reader(
-        parts=("id",),
-        most_rows=Endpoint().most_rows,
-        explains=True,
-        described=DataDescription(path="table.csv"),
-        encoders=lambda: (Encoder("age", Kind("number")), Encoder("opened", Kind("date"))),
+    reader = RequestParser(
+        id_parts=("id",),
+        max_rows=EndpointConfig().most_rows,
+        has_explanations=True,
+        table_spec=TableSpec(path="table.csv"),
+        get_encoders=lambda: (
+            Encoder("age", ColumnType("number")),
+            Encoder("opened", ColumnType("date")),
+        ),
     )
-    described = document(reader, Endpoint(token="token"), {"job": "churn"})  # noqa: S106
+    described = make_openapi_document(reader, EndpointConfig(token="token"), {"job": "churn"})  # noqa: S106
     yield "# HTTP\n"
     yield (
         "What the recipient of predictions answers while `privet serve` runs. Every service has "

@@ -16,10 +16,10 @@ from manual.fields import Titles, section
 from manual.markdown import table, wrapped
 from privet import errors
 from privet.config import job, party
-from privet.config.job import IdTerms, Job
-from privet.config.members import Contact, DealerContact, Participant
-from privet.config.party import Cluster, Endpoint, OwnDealer, PartyFile
-from privet.config.table import DataDescription
+from privet.config.job import IdSettings, Job
+from privet.config.members import DealerEntry, MemberEntry, PartyEntry
+from privet.config.party import ClusterConfig, EndpointConfig, LocalDealerConfig, PartyConfig
+from privet.config.table import TableSpec
 from privet.experiments import comparison, report
 from privet.experiments.comparison import Comparison
 from privet.experiments.report import Report
@@ -49,14 +49,14 @@ def _job() -> Iterator[str]:
     titles: Titles = {
         Job: "The job",
         Params: "`[params]`",
-        IdTerms: "`[ids]`",
-        Contact: "`[dealer]`",
-        DealerContact: "`[[dealers]]`",
-        Participant: "`[[participants]]`",
+        IdSettings: "`[ids]`",
+        MemberEntry: "`[dealer]`",
+        DealerEntry: "`[[dealers]]`",
+        PartyEntry: "`[[participants]]`",
     }
     yield from section(Job, titles)
     yield from section(Params, titles, skip=("task", "classes"))
-    for model in (IdTerms, Contact, DealerContact, Participant):
+    for model in (IdSettings, MemberEntry, DealerEntry, PartyEntry):
         yield from section(model, titles)
 
 
@@ -64,11 +64,11 @@ def _party() -> Iterator[str]:
     yield "# party.toml\n"
     yield from _documented(party)
     titles: Titles = {
-        PartyFile: "The participant",
-        DataDescription: "`[data]`",
-        Endpoint: "`[endpoint]`",
-        Cluster: "`[cluster]`",
-        OwnDealer: "`[dealer]`",
+        PartyConfig: "The participant",
+        TableSpec: "`[data]`",
+        EndpointConfig: "`[endpoint]`",
+        ClusterConfig: "`[cluster]`",
+        LocalDealerConfig: "`[dealer]`",
     }
     for model in titles:
         yield from section(model, titles)
@@ -131,7 +131,7 @@ def _exit_codes() -> Iterator[str]:
         ("1", "", "A bug of ours: please report it."),
         ("2", "", "The command line could not be understood."),
         *((str(kind.exit_code), f"`{kind.__name__}`", _first_words(kind)) for kind in own),
-        (str(errors.INTERRUPTED), "", "Interrupted, by Ctrl-C or SIGTERM."),
+        (str(errors.EXIT_CODE_INTERRUPTED), "", "Interrupted, by Ctrl-C or SIGTERM."),
     ]
     yield from table(("code", "kind", "what it means"), sorted(rows, key=lambda row: int(row[0])))
     yield "In Python all of them are a `PrivetError`:\n"

@@ -11,46 +11,54 @@ from fractions import Fraction
 
 import numpy as np
 
-from privet.arithmetic.fixed_point import nearest
+from privet.arithmetic.fixed_point import round_scaled
 from privet.cli.app import main
 from privet.gates.masked import functions
-from privet.gates.masked.fourier import Series
-from privet.gates.masked.functions import FACTOR_BITS, HIGH, LOW
+from privet.gates.masked.fourier import FourierSeries
+from privet.gates.masked.functions import (
+    RECIPROCAL_COEFFICIENT_BITS,
+    RECIPROCAL_HIGH,
+    RECIPROCAL_LOW,
+)
 from privet.protocols.masked import leaves as reciprocals
 from privet.protocols.masked import protocol
 
 
-def reciprocal(ratio: int, period: Fraction) -> Series:
-    low, high = float(LOW) / ratio, float(HIGH)
+def reciprocal(ratio: int, period: Fraction) -> FourierSeries:
+    low, high = float(RECIPROCAL_LOW) / ratio, float(RECIPROCAL_HIGH)
     x = (low + high + (high - low) * np.cos(np.pi * (np.arange(200) + 0.5) / 200)) / 2
     multiples = np.arange(1, 2 * ratio + 5)
     angles = np.outer(2 * np.pi / float(period) * x, multiples)
     waves = np.concatenate([np.ones((200, 1)), np.sin(angles), np.cos(angles)], axis=1)
     fitted = np.linalg.lstsq(waves * x[:, None], np.ones(200), rcond=1e-9)[0]
-    constant, *others = (nearest(Fraction(float(a)), FACTOR_BITS) for a in fitted)
+    constant, *others = (
+        round_scaled(Fraction(float(a)), RECIPROCAL_COEFFICIENT_BITS) for a in fitted
+    )
     count = len(multiples)
     sines, cosines = tuple(others[:count]), tuple(others[count:])
-    return Series(tuple(multiples.tolist()), constant, sines, cosines, FACTOR_BITS)
+    return FourierSeries(
+        tuple(multiples.tolist()), constant, sines, cosines, RECIPROCAL_COEFFICIENT_BITS
+    )
 
 
 def coefficients() -> tuple[tuple[int, ...], tuple[int, ...]]:
     x = np.linspace(-16, 16, 8001)
-    w = (2 * np.arange(functions.HARMONICS) + 1) * 2 * np.pi / 64
+    w = (2 * np.arange(functions.N_SIGMOID_HARMONICS) + 1) * 2 * np.pi / 64
     sigmoid = 1 / (1 + np.exp(-x))
     series = np.concatenate([np.sin(np.outer(x, w)), w * np.cos(np.outer(x, w))])
     target = np.concatenate([sigmoid - 0.5, sigmoid * (1 - sigmoid)])
     b = np.linalg.lstsq(series, target, rcond=None)[0]
-    return tuple(nearest(Fraction(v), 31) for v in b), tuple(
-        nearest(Fraction(v), 31) for v in b * w
+    return tuple(round_scaled(Fraction(v), 31) for v in b), tuple(
+        round_scaled(Fraction(v), 31) for v in b * w
     )
 
 
 if __name__ == "__main__":
     for module, name, function in (
-        (reciprocals, "reciprocal_series", reciprocal),
-        (protocol, "reciprocal_series", reciprocal),
-        (functions, "coefficients", coefficients),
-        (protocol, "coefficients", coefficients),
+        (reciprocals, "build_reciprocal_series", reciprocal),
+        (protocol, "build_reciprocal_series", reciprocal),
+        (functions, "compute_sigmoid_coefficients", coefficients),
+        (protocol, "compute_sigmoid_coefficients", coefficients),
     ):
         setattr(module, name, function)
     main()

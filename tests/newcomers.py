@@ -8,9 +8,9 @@ from pathlib import Path
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_rows
 from privet.experiments.local_federation import LocalFederation
-from privet.runtime.local.launcher import TUNED
+from privet.runtime.local.launcher import PROCESS_ENVIRONMENT
 
-ENVIRONMENT = {**TUNED, **os.environ}
+ENVIRONMENT = {**PROCESS_ENVIRONMENT, **os.environ}
 
 
 def write_tables(folder: Path) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from privet.config.job import Job
 from privet.experiments.local_federation import LocalFederation
-from privet.runtime.run import DEALER
+from privet.runtime.run import DEALER_NAME
 from tests.federation.harness import NAMES, align, change, model_of, prepare
 from tests.federation.test_alignment import plain_model
 from tests.federation.test_training import same_tests
@@ -22,7 +22,7 @@ def privet(local: LocalFederation, verb: str, *options: str) -> dict[str, tuple[
     for name in NAMES:
         folder = local.folder / name
         command = [sys.executable, "-m", "privet", verb, f"--party={folder / 'party.toml'}"]
-        command += [f"--job={local.job}", "--log-format=json", "--wait=30"]
+        command += [f"--job={local.job_path}", "--log-format=json", "--wait=30"]
         running[name] = subprocess.Popen(  # noqa: S603
             [*command, *(option.replace("HERE", str(folder)) for option in options)],
             stderr=subprocess.PIPE,
@@ -35,7 +35,7 @@ def privet(local: LocalFederation, verb: str, *options: str) -> dict[str, tuple[
 def test_rows_are_aligned_and_trained_on(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=2)
     align(local)
-    dealer = local.start(DEALER, "train", "--keep", "--log-format=json")
+    dealer = local.start_process(DEALER_NAME, "train", "--keep", "--log-format=json")
     try:
         found = privet(local, "align", "--out=HERE/in.csv", "--report=HERE/report.json")
         assert {code for code, _ in found.values()} == {0}, found
@@ -64,7 +64,7 @@ def test_the_dealer_stays_when_there_is_too_little_in_common(tmp_path: Path) -> 
     path = local.folder / "bank" / "train.csv"
     whole = path.read_text()
     path.write_text(whole.replace("\n1-", "\none-"))
-    dealer = local.start(DEALER, "train", "--keep", "--log-format=json")
+    dealer = local.start_process(DEALER_NAME, "train", "--keep", "--log-format=json")
     try:
         found = privet(local, "align")
         for code, said in found.values():
@@ -83,10 +83,10 @@ def test_exit_codes(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=2)
     assert {code for code, _ in privet(local, "align").values()} == {3}  # does not align
     align(local)
-    change(local.job, ("[ids]\n", '[ids]\nparts = ["name", "born"]\n'))
-    assert Job.read(local.job).ids.parts == ["name", "born"]
+    change(local.job_path, ("[ids]\n", '[ids]\nparts = ["name", "born"]\n'))
+    assert Job.read(local.job_path).ids.parts == ["name", "born"]
     assert {code for code, _ in privet(local, "align").values()} == {3}  # other columns
-    change(local.job, ('parts = ["name", "born"]\n', ""))
+    change(local.job_path, ('parts = ["name", "born"]\n', ""))
     for name in NAMES:
         change(local.folder / name / "train.csv", ("\n1-", "\n1-1,1,1,1\n1-"))
     assert {code for code, _ in privet(local, "align").values()} == {4}  # the same id twice

@@ -13,32 +13,32 @@ from tests.test_cli import privet
 
 def test_every_session_is_recorded(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1)
-    for name in local.names:
+    for name in local.party_names:
         change(tmp_path / name / "party.toml", ("\n[data]", 'audit = "audit.log"\n\n[data]'))
     log = tmp_path / "shop" / "audit.log"
     dealers = tmp_path / "dealer" / "audit.log"
-    alone = local.start("shop", "train", "--wait=0.5")
+    alone = local.start_process("shop", "train", "--wait=0.5")
     alone.communicate(timeout=60)
-    running = {name: local.start(name, "train") for name in local.names}
-    running["dealer"] = local.start("dealer", "train", f"--audit={dealers}")
+    running = {name: local.start_process(name, "train") for name in local.party_names}
+    running["dealer"] = local.start_process("dealer", "train", f"--audit={dealers}")
     for process in running.values():
         _, said = process.communicate(timeout=60)
         assert process.returncode == 0, said
-    job = Job.read(local.job)
-    failed, lost, began, met, ended = AuditLog(log).records()
+    job = Job.read(local.job_path)
+    failed, lost, began, met, ended = AuditLog(log).iter_records()
     assert (failed["event"], failed["command"], failed["job"]) == ("began", "train", "rehearsal")
     assert (lost["outcome"]["code"], lost["outcome"]["error"]) == (7, "PeerLostError")
     assert lost["ledger"] is None
     assert (began["name"], began["digest"]) == ("shop", job.digest)
-    assert met["peers"] == {n: job.contact(n).fingerprint for n in ("dealer", "bank")}
+    assert met["peers"] == {n: job.get_entry(n).fingerprint for n in ("dealer", "bank")}
     assert ended["outcome"] == {"code": 0}
-    report = json.loads(local.report("shop", "train").read_text())
+    report = json.loads(local.get_report_path("shop", "train").read_text())
     assert ended["ledger"] == report["reveals"]
     assert len({record["session"] for record in (began, met, ended)}) == 1
-    assert [each["event"] for each in AuditLog(dealers).records()] == ["began", "met", "ended"]
+    assert [each["event"] for each in AuditLog(dealers).iter_records()] == ["began", "met", "ended"]
 
     head = privet("audit", "verify", str(log))
-    assert (head.returncode, head.stdout.strip()) == (0, AuditLog(log).verify().head)
+    assert (head.returncode, head.stdout.strip()) == (0, AuditLog(log).verify().last_digest)
     shown = privet("audit", "show", str(log)).stdout.splitlines()
     assert "train as shop, job rehearsal" in shown[0]
     assert "with 7: bank: not reached" in shown[1]

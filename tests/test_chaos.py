@@ -47,7 +47,7 @@ def test_progress_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(trial, "_common_stage", lambda: 5)
     assert trial._train() == ["shop goes on after table 0 of 5"]
     assert trial._left_over() == []
-    (local.part("bank").parent / ".rehearsal.part.1234").touch()
+    (local.get_part_path("bank").parent / ".rehearsal.part.1234").touch()
     assert trial._left_over() == ["bank is left with ['.rehearsal.part.1234']"]
 
 
@@ -71,7 +71,7 @@ def test_workers_are_drawn_where_they_are_there() -> None:
 
 def test_a_lost_worker_is_missed_and_its_process_is_gone(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=12)
-    change(local.job, ("task =", "shards = 2\ntask ="))
+    change(local.job_path, ("task =", "shards = 2\ntask ="))
     party = local.folder / "bank" / "party.toml"
     party.write_text(f"{party.read_text()}\n[cluster]\nlocal = 2\n")
     relays = Relays(local)

@@ -63,7 +63,7 @@ def test_simulate(tmp_path: Path) -> None:
     assert f"{report['metrics']['auc']:.4f}" in done.stdout
     assert f"{report['metrics']['accuracy']:.4f}" in done.stdout
     owner = model.features[model.feature[0, 0]].owner
-    assert f"{model.describe_test(0, 0)} ({owner})" in done.stdout
+    assert f"{model.describe_split(0, 0)} ({owner})" in done.stdout
     assert "and 2 more tables" in done.stdout
 
 

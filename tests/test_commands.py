@@ -16,7 +16,7 @@ import pytest
 import typer
 from rich.text import Text
 
-from privet.cli.app import COMMANDS, app, load
+from privet.cli.app import COMMAND_SPECS, app, import_command
 
 HEAVY = ("numpy", "sklearn", "scipy", "pyarrow", "cryptography")
 BIN = Path(sys.executable).parent
@@ -24,8 +24,8 @@ BIN = Path(sys.executable).parent
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Walk all commands, and those of groups."""
-    for name in COMMANDS:
-        command = load(name)
+    for name in COMMAND_SPECS:
+        command = import_command(name)
         inner = getattr(command, "commands", None)
         if inner is None:
             yield name, command
@@ -61,14 +61,14 @@ def test_help_shows_what_it_says(name: str, command: Any) -> None:
 
 def test_an_example_with_an_option_that_is_gone_would_be_found() -> None:
     with pytest.raises(Exception, match="No such option: --party"):
-        load("inspect").make_context("inspect", ["--party", "party.toml", "model"])
+        import_command("inspect").make_context("inspect", ["--party", "party.toml", "model"])
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", COMMAND_SPECS)
 def test_purposes_are_those_of_the_commands(name: str) -> None:
-    found = getattr(import_module(f"privet.cli.{COMMANDS[name].module}"), name)
+    found = getattr(import_module(f"privet.cli.{COMMAND_SPECS[name].module}"), name)
     said = found.info.help if isinstance(found, typer.Typer) else found.__doc__
-    assert " ".join(str(said).split("\n\n")[0].split()) == COMMANDS[name].purpose
+    assert " ".join(str(said).split("\n\n")[0].split()) == COMMAND_SPECS[name].summary
 
 
 @pytest.mark.parametrize(

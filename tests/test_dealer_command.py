@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from privet.errors import DataError, PeerLostError, UnavailableError
-from privet.federation.session.session import Seat
+from privet.federation.session.session import LocalMember
 from tests.federation.harness import prepare
 from tests.test_cli import exit_code
 
@@ -27,13 +27,13 @@ class Sessions:
         self.steps: list[Step] = []
         self._patched = monkeypatch
         monkeypatch.setattr("privet.federation.session.retry.time.sleep", self.pauses.append)
-        monkeypatch.setattr("privet.federation.session.session._tell_others", lambda *_: ([], []))
-        monkeypatch.setattr("privet.cli.dealer.deal", self._deal)
+        monkeypatch.setattr("privet.federation.session.session._notify_others", lambda *_: ([], []))
+        monkeypatch.setattr("privet.cli.dealer.run_dealer_session", self._deal)
 
-    def _deal(self, seat: Seat, _: object) -> float:
+    def _deal(self, seat: LocalMember, _: object) -> float:
         how_far, error = self.steps.pop(0)
-        seat.met = how_far in ("met", "up")
-        seat.serving = how_far == "up"
+        seat.is_connected = how_far in ("met", "up")
+        seat.was_serving = how_far == "up"
         if error is not None:
             raise error
         return 0.0
@@ -44,7 +44,7 @@ class Sessions:
         return exit_code(
             self._patched,
             "dealer",
-            f"--job={self.local.job}",
+            f"--job={self.local.job_path}",
             f"--key={keys}/dealer.key",
             f"--certificate={keys}/dealer.crt",
             "--log-format=json",

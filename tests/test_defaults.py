@@ -10,13 +10,13 @@ import typer
 
 import privet
 from privet import Experiment, Frame, PrivetClassifier, PrivetRegressor
-from privet.cli.app import app, load
+from privet.cli.app import app, import_command
 from privet.data.partition import split_rows
-from privet.spec.params import hyper_parameters
+from privet.spec.params import list_hyper_parameters
 
 
 def _option(name: str) -> Any:
-    (found,) = (option for option in load("simulate").params if option.name == name)
+    (found,) = (option for option in import_command("simulate").params if option.name == name)
     return found
 
 
@@ -32,7 +32,7 @@ def test_the_command_line_has_the_defaults_of_an_experiment(
     monkeypatch.setattr("privet.cli.simulate.run", stop)
     command: Any = typer.main.get_command(app)
     command(["simulate", "--data=breast-cancer"], standalone_mode=False)
-    defaults = {name: field.default for name, field in hyper_parameters().items()}
+    defaults = {name: field.default for name, field in list_hyper_parameters().items()}
     assert given == [Experiment(data="breast-cancer", params=defaults)]
 
 
@@ -50,7 +50,7 @@ def test_estimators_have_them(estimator: Any) -> None:
 
 
 def test_the_same_number_of_parties(cancer: Frame) -> None:
-    held = Experiment(data="breast-cancer").holdings(cancer)
+    held = Experiment(data="breast-cancer").assign_columns(cancer)
     fitted = PrivetClassifier(protocol="plain", tables=1).fit(cancer.columns.T, cancer.label)
     assert [len(columns) for columns in held.values()] == [
         len(columns) for columns in fitted.partition_.values()

@@ -61,8 +61,8 @@ def test_a_federation_by_its_units(tmp_path: Path) -> None:
         tmp_path / "shop" / "party.toml",
         ("[data]", '[endpoint]\naddress = "127.0.0.1:0"\n\n[data]'),
     )
-    for name in local.everybody:
-        (tmp_path / name / "rehearsal.toml").write_bytes(local.job.read_bytes())
+    for name in local.member_names:
+        (tmp_path / name / "rehearsal.toml").write_bytes(local.job_path.read_bytes())
     running = {}
 
     def start(name: str, kind: str) -> None:
@@ -72,16 +72,16 @@ def test_a_federation_by_its_units(tmp_path: Path) -> None:
         )
 
     def end_well() -> None:
-        for name in local.names:
+        for name in local.party_names:
             _, said = running[name].communicate(timeout=60)
             assert running[name].returncode == 0, said
         await_event(running["dealer"], "done")
 
-    for name in local.everybody:
-        start(name, "dealer" if name in local.dealers else "train")
+    for name in local.member_names:
+        start(name, "dealer" if name in local.dealer_names else "train")
     try:
         end_well()
-        for name in local.names:
+        for name in local.party_names:
             start(name, "serve")
         await_event(running["shop"], "serving")
         running["shop"].send_signal(signal.SIGTERM)

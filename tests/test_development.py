@@ -14,9 +14,9 @@ import pytest
 
 from privet import Experiment, ParameterError, run, simulate
 from privet.arithmetic.rings import Z64
-from privet.boosting.training import SUITES
+from privet.boosting.training import PROTOCOL_TYPES
 from privet.objectives.regression import OBJECTIVES
-from privet.runtime.cost import cost_of
+from privet.runtime.cost import count_program_cost
 from privet.runtime.runtime import Runtime
 from tests.runtime.harness import check_count, play
 
@@ -25,10 +25,10 @@ IMPORTS = {
     "gate": """
 from privet.arithmetic.shares import Share
 from privet.gates.gate import Gate
-from privet.runtime.cost import Counter
+from privet.runtime.cost import CostCounter
 from privet.runtime.correlations.dealer import Dealer
 from privet.runtime.party import Party
-from privet.runtime.correlations.correlation import Product
+from privet.runtime.correlations.correlation import BilinearProduct
 """,
     "objective": """
 from privet.arrays import FloatArray
@@ -36,9 +36,9 @@ from privet.objectives.regression import OBJECTIVES
 from privet.objectives.classification import Classification
 """,
     "suite": """
-from privet.boosting.training import SUITES
+from privet.boosting.training import PROTOCOL_TYPES
 from privet.errors import ParameterError
-from privet.protocols.masked.protocol import MaskedSuite
+from privet.protocols.masked.protocol import MaskedProtocol
 from privet.spec.plan import Plan
 """,
 }
@@ -60,7 +60,7 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTyp
     monkeypatch.syspath_prepend(str(tmp_path))
     yield importlib.import_module("ours")
     OBJECTIVES.pop("doubtful")
-    SUITES.pop("shallow")
+    PROTOCOL_TYPES.pop("shallow")
     for name in [name for name in sys.modules if name.partition(".")[0] == "ours"]:
         del sys.modules[name]
 
@@ -77,7 +77,7 @@ def test_a_gate(added: ModuleType) -> None:
     assert outcome.results[0].astype(np.int64).tolist() == [x**3 for x in range(-5, 6)]
     views = play(program, 3, [values, None, None])
     check_count(program, views)
-    assert cost_of(program, 3, None).offline == 2 * 8 * len(values)
+    assert count_program_cost(program, 3, None).offline_bytes == 2 * 8 * len(values)
 
 
 def test_an_objective_and_a_suite(added: ModuleType, tmp_path: Path) -> None:

@@ -26,7 +26,11 @@ def test_the_secure_dot_product() -> None:
     outcome = space["outcome"]
     assert outcome.results == [999_000, None, None]
     (disclosure,) = outcome.ledgers[0].entries
-    assert (disclosure.what, disclosure.to, disclosure.count) == ("dot product", ("party1",), 1)
+    assert (disclosure.disclosure, disclosure.recipients, disclosure.n_elements) == (
+        "dot product",
+        ("party1",),
+        1,
+    )
 
 
 def test_the_algebra() -> None:

@@ -131,8 +131,8 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train, new = split_rows(load_dataset("breast-cancer").frame)
     local.write_tables(train, new)
     local.write_configuration("classification", {"tables": 1, "depth": 2})
-    for name in local.everybody:
-        (local.folder / name / "job.toml").write_bytes(local.job.read_bytes())
+    for name in local.member_names:
+        (local.folder / name / "job.toml").write_bytes(local.job_path.read_bytes())
     return local.folder
 
 

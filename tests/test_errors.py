@@ -10,8 +10,8 @@ from pathlib import Path
 
 import privet
 from privet import InputError, PrivetError, errors
-from privet.federation.monitoring.events import last_words
-from privet.runtime.run import DEALER
+from privet.federation.monitoring.events import make_failure_event
+from privet.runtime.run import DEALER_NAME
 
 ROOT = Path(__file__).parent.parent
 
@@ -77,7 +77,7 @@ def test_logs_name_only_kinds_that_are_documented() -> None:
     private = [kind for kind in found if kind.__name__ not in named]
     assert private, "the rest checks nothing"
     for kind in private:
-        told = last_words(kind("what is wrong")).fields
+        told = make_failure_event(kind("what is wrong")).fields
         assert told["error"] in named
         assert told["code"] == getattr(errors, told["error"]).exit_code
 
@@ -87,7 +87,7 @@ def test_whom_an_error_blames() -> None:
     assert (str(named), named.peer, named.step) == ("bob: has gone", "bob", "table/level")
     unknown = errors.PeerLostError(None, "this channel is closed", "")
     assert (str(unknown), unknown.peer, unknown.step) == ("this channel is closed", None, None)
-    assert errors.CorrelationError("was used before").peer == DEALER
+    assert errors.CorrelationError("was used before").peer == DEALER_NAME
     assert errors.DisagreementError("samples differ", "shop").peer == "shop"
     assert errors.DataError("the file is empty").peer is None
 
@@ -95,7 +95,7 @@ def test_whom_an_error_blames() -> None:
 def test_the_first_step_is_kept() -> None:
     error = errors.ResultError("leaf values out of bounds")
     for step in ("", "table/leaves", "table"):
-        error.note_step(step)
+        error.set_step_if_unknown(step)
     assert error.step == "table/leaves"
 
 

@@ -306,7 +306,7 @@ def test_what_columns_contribute_to_several_classes(cancer: tuple[pd.DataFrame, 
     assert contributions.shape == (20, 30, 3)
     scores = (base + contributions.sum(axis=1)).T
     columns = np.ascontiguousarray(X[:20].to_numpy()[:, found._order].T)
-    assert scores == pytest.approx(found.model_.score(columns), abs=1e-12)
+    assert scores == pytest.approx(found.model_.predict_scores(columns), abs=1e-12)
 
 
 @pytest.mark.parametrize("protocol", ["plain", "masked"])

@@ -29,7 +29,7 @@ from privet import (
     load_model,
     save_model,
 )
-from privet.estimators.base import seed_of
+from privet.estimators.base import draw_seed
 from privet.estimators.report import ProgressBar
 from privet.storage import model as model_file
 
@@ -101,12 +101,12 @@ def test_categories_are_learned(shops: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = shops
     model = PrivetRegressor(protocol="plain", partition=2, tables=60).fit(X, y)
     assert model.score(X, y) > 0.95
-    kinds = [encoder.kind.name for encoder in model.encoders_]
+    kinds = [encoder.column_type.name for encoder in model.encoders_]
     assert kinds == ["number", "category", "category", "category", "time"]
     assert model.encoders_[1].categories == ("cook", "clerk", "smith")
     assert {int(text) for text in model.encoders_[2].categories} == {1, 2, 3, 4}
     tests = [
-        model.model_.describe_test(table, level)
+        model.model_.describe_split(table, level)
         for table in range(60)
         for level in range(model.model_.depth)
     ]
@@ -150,7 +150,7 @@ def test_a_secure_training_takes_categories(shops: tuple[pd.DataFrame, pd.Series
     options: dict[str, Any] = {"partition": 2, "tables": 3, "depth": 2, "buckets": 8}
     plain = PrivetRegressor(protocol="plain", **options).fit(X, y)
     secure = PrivetRegressor(**options).fit(X, y)
-    assert secure.model_.same_tests(plain.model_, plain._columns(X)) == 1.0
+    assert secure.model_.compare_splits(plain.model_, plain._make_features(X)) == 1.0
     assert np.abs(secure.predict(X) - plain.predict(X)).max() < 1e-3
 
 
@@ -245,9 +245,9 @@ def test_verbose(
 
 
 def test_random_states() -> None:
-    assert seed_of(None) is None
-    assert seed_of(np.int64(7)) == 7
-    assert seed_of(np.random.RandomState(1)) == seed_of(np.random.RandomState(1))
+    assert draw_seed(None) is None
+    assert draw_seed(np.int64(7)) == 7
+    assert draw_seed(np.random.RandomState(1)) == draw_seed(np.random.RandomState(1))
     X, y = load_iris(return_X_y=True)
     PrivetClassifier(protocol="plain", tables=1, random_state=3).fit(X, y)
 
@@ -281,7 +281,7 @@ def test_a_classifier_comes_back(kind: str, tmp_path: Path) -> None:
     assert found.feature_importances_.tolist() == model.feature_importances_.tolist()
     clone(found).fit(table, label)
     # To whoever wants the model alone, it is the model's file.
-    assert model_file.load_model(tmp_path / "model.json") == model.model_
+    assert model_file.read_model_file(tmp_path / "model.json") == model.model_
 
 
 def test_a_regressor_comes_back(shops: tuple[pd.DataFrame, pd.Series], tmp_path: Path) -> None:

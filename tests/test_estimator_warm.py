@@ -11,7 +11,7 @@ import pytest
 from privet import ParameterError, PrivetClassifier, PrivetRegressor, load_model, save_model
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
-from privet.boosting.simulation import train_federated, train_watched
+from privet.boosting.simulation import train_federated, train_locally_with_losses
 from privet.spec.params import Params
 
 N = 240
@@ -66,7 +66,7 @@ def test_on_shares_it_is_the_same_model_but_for_rounding(estimator: Any) -> None
     assert (grown.model_.bucket == whole.model_.bucket).all()
     assert (grown.model_.threshold == whole.model_.threshold).all()
     assert np.abs(grown.model_.leaf_values - whole.model_.leaf_values).max() < 2.0**-12
-    assert (grown.model_.pass_share == whole.model_.pass_share).all()
+    assert (grown.model_.left_fraction == whole.model_.left_fraction).all()
     # Only the tables that were missing were trained: two of five.
     assert 0 < grown.report_.rounds < whole.report_.rounds / 2
 
@@ -167,13 +167,15 @@ def test_on_shares_the_cost_of_going_on_is_as_estimated() -> None:
     more = params.model_copy(update={"tables": 3})
     estimates: list[Any] = []
     second = train_federated(
-        parties, y, more, "masked", after=first.states, on_estimate=estimates.append
+        parties, y, more, "masked", resume_from=first.states, on_estimate=estimates.append
     )
     assert [state.part.n_tables for state in second.states] == [3, 3]
-    meters = second.outcome.meters
-    assert meters[0].total("online").rounds == estimates[0].rounds
-    assert sum(meter.total("online").sent for meter in meters) == estimates[0].online
-    assert sum(meter.total("offline").received for meter in meters) == estimates[0].offline
-    model = train_watched(parties, y, params, "plain").model
+    meters = second.program_result.meters
+    assert meters[0].sum_traffic("online").rounds == estimates[0].rounds
+    assert sum(meter.sum_traffic("online").sent for meter in meters) == estimates[0].online_bytes
+    assert (
+        sum(meter.sum_traffic("offline").received for meter in meters) == estimates[0].offline_bytes
+    )
+    model = train_locally_with_losses(parties, y, params, "plain").model
     with pytest.raises(ParameterError, match="masked goes on from the parties' states"):
-        train_watched(parties, y, more, "masked", after=model)
+        train_locally_with_losses(parties, y, more, "masked", resume_from=model)

@@ -17,8 +17,8 @@ from privet.config.job import Job
 from privet.config.members import parse_address
 from privet.errors import UnavailableError
 from privet.experiments.local_federation import LocalFederation
-from privet.federation.session.agreement import Statement
-from privet.transport.channel import send
+from privet.federation.session.agreement import Proposal
+from privet.transport.channel import send_message
 from privet.transport.rendezvous import listen
 from privet.transport.sockets import SocketChannel
 from tests.federation.by_hand import come, coming
@@ -36,7 +36,7 @@ PATIENCE = 60.0
 def started(
     local: LocalFederation, name: str, verb: str, *options: str
 ) -> Iterator[subprocess.Popen[str]]:
-    with local.start(name, verb, *options) as process:
+    with local.start_process(name, verb, *options) as process:
         try:
             yield process
         finally:
@@ -78,7 +78,7 @@ def clock(event: dict[str, Any]) -> float:
 
 
 def others(local: LocalFederation, who: str) -> list[str]:
-    return [name for name in local.everybody if name != who]
+    return [name for name in local.member_names if name != who]
 
 
 @pytest.mark.parametrize("who", ["bank", "shop"])
@@ -132,7 +132,9 @@ def test_one_that_is_interrupted_while_it_waits(tmp_path: Path, who: str, number
     """One of three has not come; one has met the third, and goes."""
     local = prepare(tmp_path)
     absent = "bank" if who == "shop" else "shop"
-    with waiting(local, "train", *(name for name in local.everybody if name != absent)) as running:
+    with waiting(
+        local, "train", *(name for name in local.member_names if name != absent)
+    ) as running:
         leaving = running.pop(who)
         await_event(leaving, "waiting")
         leaving.send_signal(number)
@@ -158,12 +160,12 @@ def test_the_last_line_for_people_says_that_it_was_interrupted(tmp_path: Path) -
 def test_a_part_that_is_not_there(tmp_path: Path) -> None:
     """Who predicts by a job of its own knows whom to tell."""
     local = prepare(tmp_path, tables=1)
-    ended = local.run("train", timeout=60)
-    assert {end.code for end in ended.values()} == {0}, ended
-    local.part("bank").unlink()
+    ended = local.run_command("train", timeout=60)
+    assert {end.return_code for end in ended.values()} == {0}, ended
+    local.get_part_path("bank").unlink()
     with (
         waiting(local, "predict", "shop", "dealer") as running,
-        started(local, "bank", "predict", f"--job={local.job}") as failing,
+        started(local, "bank", "predict", f"--job={local.job_path}") as failing,
     ):
         expect_end(running, "bank", "its model cannot be read or used")
         failing.communicate(timeout=PATIENCE)
@@ -213,7 +215,7 @@ def test_a_dealer_that_stays_is_not_held_by_those_who_freeze(tmp_path: Path) -> 
         assert time.monotonic() - start < 2 * SECONDS
         await_event(dealer, "listening")
     for link in (link for links in frozen for link in links.values()):
-        link.socket.close()
+        link.sock.close()
 
 
 def test_one_that_freezes_while_it_waits_may_thaw(tmp_path: Path) -> None:
@@ -237,10 +239,10 @@ def test_a_disagreement_is_told_though_the_other_never_says_goodbye(tmp_path: Pa
     local = prepare(tmp_path)
     with waiting(local, "train", "bank", "dealer") as running:
         channel = SocketChannel("shop", come(local, "shop"))
-        job = Job.read(local.job)
-        stated = Statement.of(job, command="train")
+        job = Job.read(local.job_path)
+        stated = Proposal.for_job(job, command="train")
         other = stated.model_copy(update={"terms": {**stated.terms, "tables": 7}})
-        send(channel, channel.peers, other.model_dump_json().encode())
+        send_message(channel, channel.peers, other.model_dump_json().encode())
         start = time.monotonic()
         for process in running.values():
             _, said = process.communicate(timeout=PATIENCE)
@@ -267,12 +269,12 @@ def test_a_dealer_ends_with_who_plays_it(tmp_path: Path) -> None:
     """Though that is killed: the port is needed for the next attempt."""
     names = ("bank", "telecom", "shop")
     local = prepare(tmp_path, names=names, dealers=3)
-    for name, dealer in zip(names, local.dealers, strict=True):
-        change(local.job, (f'name = "{dealer}"', f'name = "{dealer}"\nby = "{name}"'))
+    for name, dealer in zip(names, local.dealer_names, strict=True):
+        change(local.job_path, (f'name = "{dealer}"', f'name = "{dealer}"\nby = "{name}"'))
     keys = tmp_path / "dealer1" / "dealer1"
     with (tmp_path / "bank" / "party.toml").open("a") as file:
         file.write(f'\n[dealer]\nkey = "{keys}.key"\ncertificate = "{keys}.crt"\n')
-    address = parse_address(Job.read(local.job).contact("dealer1").address)
+    address = parse_address(Job.read(local.job_path).get_entry("dealer1").address)
     until = time.monotonic() + PATIENCE
     with started(local, "bank", "train", "--log-format=json") as bank:
         await_event(bank, "dealer")

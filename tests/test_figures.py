@@ -10,7 +10,13 @@ import pytest
 from benchmarks.evidence import figures
 from benchmarks.evidence.measure import load
 
-from privet.experiments.plots import COLOURS, INK, count_on, image_of, style
+from privet.experiments.plots import (
+    DARK_INK,
+    PROTOCOL_COLOURS,
+    apply_style,
+    render_figure,
+    use_integer_ticks,
+)
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -29,7 +35,7 @@ def _legends(figure: Any) -> list[Any]:
 
 @pytest.mark.parametrize("name", figures.available(RESULTS))
 def test_a_figure(name: str, rows: dict[str, list[dict[str, str]]]) -> None:
-    with style():
+    with apply_style():
         figure = figures._FIGURES[name][1](rows)
         figure.draw_without_rendering()
         data = [axes.get_window_extent() for axes in figure.axes]
@@ -47,7 +53,7 @@ def test_a_figure(name: str, rows: dict[str, list[dict[str, str]]]) -> None:
             for line in axes.get_lines():
                 protocol = str(line.get_label()).split(",")[0]
                 if not protocol.startswith("_"):
-                    assert line.get_color() == COLOURS[protocol], line.get_label()
+                    assert line.get_color() == PROTOCOL_COLOURS[protocol], line.get_label()
 
 
 @pytest.mark.parametrize("path", DRAWN, ids=lambda path: path.stem)
@@ -55,19 +61,19 @@ def test_a_file_is_legible_on_every_page(path: Path) -> None:
     text = path.read_text()
     assert "prefers-color-scheme: dark" in text
     assert not re.search(r"<rect[^>]*(?:white|#fff)", text.lower())
-    assert INK not in text.replace(f"svg{{color: {INK}}}", "")
+    assert DARK_INK not in text.replace(f"svg{{color: {DARK_INK}}}", "")
 
 
 def test_axes_that_count() -> None:
     from matplotlib.figure import Figure
 
-    with style():
+    with apply_style():
         axes = Figure().subplots()
         axes.plot([1, 2, 3], [1, 2, 3])
-        count_on(axes.xaxis, [1, 2, 3])
+        use_integer_ticks(axes.xaxis, [1, 2, 3])
         assert list(axes.get_xticks()) == [1, 2, 3]
         axes.plot([4_000, 8_000, 32_000], [1, 2, 3])
-        count_on(axes.xaxis, [4_000, 8_000, 32_000])  # the first two would touch
+        use_integer_ticks(axes.xaxis, [4_000, 8_000, 32_000])  # the first two would touch
         assert 4_000 not in axes.get_xticks()
         assert all(float(tick).is_integer() for tick in axes.get_xticks())
 
@@ -76,9 +82,9 @@ def test_the_same_figure_is_the_same_file() -> None:
     from matplotlib.figure import Figure
 
     def drawn() -> bytes:
-        with style():
+        with apply_style():
             figure = Figure()
             figure.subplots().plot([1, 2])
-            return image_of(figure)
+            return render_figure(figure)
 
     assert drawn() == drawn()

@@ -13,7 +13,7 @@ from benchmarks.evidence.kept import read
 from benchmarks.nonsense import section
 
 from privet.errors import PeerLostError, PrivetError
-from privet.transport.connection import PeerLink
+from privet.transport.connection import PeerConnection
 from privet.transport.sockets import SocketChannel
 from tests.federation.harness import prepare, run
 from tests.fuzz import __main__ as program
@@ -141,21 +141,21 @@ def _dies(*_: Any) -> None:
     raise KeyError("x")
 
 
-def _blames_another(link: PeerLink, _: object) -> None:
+def _blames_another(link: PeerConnection, _: object) -> None:
     link.error = PeerLostError("dealer", "has gone")
 
 
 @pytest.mark.parametrize(
     ("place", "broken", "problem"),
     [
-        ("take", _dies, r"KeyError\('x'\) is none of our errors"),
-        ("lose", _blames_another, r"does not name bank: PeerLostError\('dealer'"),
+        ("handle_frame", _dies, r"KeyError\('x'\) is none of our errors"),
+        ("mark_disconnected", _blames_another, r"does not name bank: PeerLostError\('dealer'"),
     ],
 )
 def test_a_link_that_is_broken_is_found(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, place: str, broken: Any, problem: str
 ) -> None:
-    monkeypatch.setattr(PeerLink, place, broken)
+    monkeypatch.setattr(PeerConnection, place, broken)
     frame = channels.STATES["an array of a stream"][0][0]
     found = harness.suffer(Said("an array", frame.hex()))
     assert found is not None

@@ -14,9 +14,9 @@ from benchmarks import heads
 from benchmarks.evidence.kept import read, results
 from benchmarks.processes import workers_of
 
-from privet.boosting.cost_estimate import estimate
+from privet.boosting.cost_estimate import estimate_cost
 from privet.boosting.model import Feature
-from privet.boosting.training import Federation
+from privet.boosting.training import TrainingSpec
 from privet.spec.params import Params
 
 RUNS = read(results(quick=False) / f"{heads.NAME}.json")["runs"]
@@ -27,7 +27,7 @@ def test_memory_is_as_foreseen(run: dict[str, object]) -> None:
     """As it is foreseen now, and was measured by `make bench-heads`."""
     n_features, rows, shards = (int(str(run[key])) for key in ("features", "rows", "shards"))
     owners = [("bank", "shop")[j >= n_features // 2] for j in range(n_features)]
-    federation = Federation(
+    federation = TrainingSpec(
         protocol="masked",
         params=Params(task="regression", tables=1, depth=heads.DEPTH, masks="lattice"),
         parties=("bank", "shop"),
@@ -36,13 +36,13 @@ def test_memory_is_as_foreseen(run: dict[str, object]) -> None:
         prediction_bits=16,
         shards=shards,
     )
-    found = estimate(federation, federation.plan(rows))
-    said = {"memory": found.memory, "memory_of_head": found.head_memory}
+    found = estimate_cost(federation, federation.make_plan(rows))
+    said = {"memory": found.memory_bytes, "memory_of_head": found.coordinator_memory_bytes}
     compared = list(heads.compared({**run, "estimate": said}))
     assert len(compared) == (1 if shards == 1 else 2)
     for process, taken, foreseen in compared:
         assert 0.75 < taken / foreseen < 1.33, process
-    assert found.scratch == (9 * 25 * rows if shards == 1 else 18 * 25 * rows)
+    assert found.scratch_bytes == (9 * 25 * rows if shards == 1 else 18 * 25 * rows)
 
 
 def workers_of_ours() -> set[int]:

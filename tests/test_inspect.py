@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from privet import Feature, Model, ModelError, ParameterError, UnavailableError, save_model
-from privet.boosting.summary import signs, view_of_model, view_of_part
+from privet.boosting.summary import format_leaf_path, summarise_model, summarise_part
 from privet.cli.app import app
 from privet.experiments.local_federation import LocalFederation
 from privet.experiments.plots import plot_model
@@ -87,7 +87,7 @@ def test_several_classes_have_a_grid_each(tmp_path: Path) -> None:
     names = ("ash", "elm", "$oak$")
     values = np.concatenate([MODEL.leaf_values, -MODEL.leaf_values, 0 * MODEL.leaf_values], axis=1)
     several = replace(MODEL, base_score=np.zeros(3), leaf_values=values, classes=names)
-    plot_model(view_of_model(several), tmp_path)
+    plot_model(summarise_model(several), tmp_path)
     text = text_of(tmp_path / "table-1.svg")
     for name in names:
         assert name in text
@@ -96,10 +96,12 @@ def test_several_classes_have_a_grid_each(tmp_path: Path) -> None:
 
 def test_pictures_of_a_part(local: LocalFederation, tmp_path: Path) -> None:
     """One's own tests in words, whose the others are, and no leaf value."""
-    file = load_part(local.part("bank"))
-    view = view_of_part(file.part, file.encoders)
+    file = load_part(local.get_part_path("bank"))
+    view = summarise_part(file.part, file.encoders)
     assert view.leaf_values is None
-    shown = CliRunner().invoke(app, ["inspect", str(local.part("bank")), f"--plot={tmp_path}"])
+    shown = CliRunner().invoke(
+        app, ["inspect", str(local.get_part_path("bank")), f"--plot={tmp_path}"]
+    )
     assert shown.exit_code == 0
     assert len(list(tmp_path.iterdir())) == 4
     for number, tests in enumerate(view.tables, start=1):
@@ -107,27 +109,27 @@ def test_pictures_of_a_part(local: LocalFederation, tmp_path: Path) -> None:
         for test in tests:
             own = test.feature.owner == "bank"
             assert (test.threshold is not None) == own
-            words = test.words if own else f"{test.feature.name} of shop: hidden"
+            words = test.text if own else f"{test.feature.name} of shop: hidden"
             assert words.replace("<", "&lt;") in text
         assert not re.search(r"\d\.\d{3}$", text, re.MULTILINE)
 
 
 def test_everybody_sees_its_own_side(local: LocalFederation) -> None:
     views = [
-        view_of_part(file.part, file.encoders)
-        for file in (load_part(local.part(name)) for name in local.names)
+        summarise_part(file.part, file.encoders)
+        for file in (load_part(local.get_part_path(name)) for name in local.party_names)
     ]
     assert views[0].importances == views[1].importances
     for one, other in zip(views[0].tables, views[1].tables, strict=True):
         for ours, theirs in zip(one, other, strict=True):
             assert ours.feature == theirs.feature
-            assert (ours.known is None) != (theirs.known is None)
+            assert (ours.description is None) != (theirs.description is None)
 
 
 def test_leaves_are_numbered_by_failed_tests() -> None:
-    assert [signs(leaf, 2) for leaf in range(4)] == ["++", "+-", "-+", "--"]
-    assert signs(0, 0) == ""
-    assert view_of_model(MODEL).importances[0] == (MODEL.features[1], 3 / 5)
+    assert [format_leaf_path(leaf, 2) for leaf in range(4)] == ["++", "+-", "-+", "--"]
+    assert format_leaf_path(0, 0) == ""
+    assert summarise_model(MODEL).importances[0] == (MODEL.features[1], 3 / 5)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privet.experiments.local_federation import NAMES, Ended, LocalFederation
-from privet.runtime.local.launcher import TUNED
+from privet.experiments.local_federation import (
+    DEFAULT_PARTY_NAMES,
+    CompletedProcess,
+    LocalFederation,
+)
+from privet.runtime.local.launcher import PROCESS_ENVIRONMENT
 from tests.federation.harness import model_of, prepare
 from tests.federation.test_training import plain_model, same_tests
 
@@ -66,21 +70,21 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def train(local: LocalFederation, module: str = "privet") -> dict[str, Ended]:
+def train(local: LocalFederation, module: str = "privet") -> dict[str, CompletedProcess]:
     """Train with every role on its own kind of machine."""
 
-    def role(name: str) -> Ended:
-        python, option, _, *arguments = local.command(name, "train")
+    def role(name: str) -> CompletedProcess:
+        python, option, _, *arguments = local.make_command(name, "train")
         ended = subprocess.run(  # noqa: S603
             [python, option, module, *arguments],
-            env={**TUNED, **os.environ, **kinds[name]},
+            env={**PROCESS_ENVIRONMENT, **os.environ, **kinds[name]},
             cwd=Path(__file__).parents[1],
             capture_output=True,
             text=True,
             timeout=100,
             check=False,
         )
-        return Ended(ended.returncode, ended.stdout, ended.stderr)
+        return CompletedProcess(ended.returncode, ended.stdout, ended.stderr)
 
     kinds = machines()
     with ThreadPoolExecutor(len(kinds)) as pool:
@@ -89,9 +93,9 @@ def train(local: LocalFederation, module: str = "privet") -> dict[str, Ended]:
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_unlike_machines_train_the_reference_s_model(tmp_path: Path, task: str) -> None:
-    local = prepare(tmp_path, tables=4, names=NAMES, task=task)
+    local = prepare(tmp_path, tables=4, names=DEFAULT_PARTY_NAMES, task=task)
     ended = train(local)
-    assert {name: end.code for name, end in ended.items()} == dict.fromkeys(ended, 0), ended
+    assert {name: end.return_code for name, end in ended.items()} == dict.fromkeys(ended, 0), ended
     model, plain = model_of(local), plain_model(local)
     assert same_tests(model, plain)
     np.testing.assert_allclose(model.leaf_values, plain.leaf_values, atol=1e-4)
@@ -100,10 +104,10 @@ def test_unlike_machines_train_the_reference_s_model(tmp_path: Path, task: str) 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_numbers_by_floating_point_are_refused(tmp_path: Path, task: str) -> None:
     """The control: what participants would multiply shares with differs, and they find out."""
-    local = prepare(tmp_path, tables=1, names=NAMES, task=task)
+    local = prepare(tmp_path, tables=1, names=DEFAULT_PARTY_NAMES, task=task)
     ended = train(local, "tests.floating_numbers")
     for name, end in ended.items():
-        assert end.code == 9, (name, end)
-        assert "numbers of the reciprocal: " in end.err
-        assert "train noise" in end.err
-    assert not any(local.part(name).exists() for name in NAMES)
+        assert end.return_code == 9, (name, end)
+        assert "numbers of the reciprocal: " in end.stderr
+        assert "train noise" in end.stderr
+    assert not any(local.get_part_path(name).exists() for name in DEFAULT_PARTY_NAMES)

@@ -14,7 +14,7 @@ import pytest
 
 from privet import save_model
 from privet.cli import app
-from privet.cli.app import COMMANDS
+from privet.cli.app import COMMAND_SPECS
 from privet.storage.journal import AuditLog
 from tests.federation import harness
 
@@ -83,7 +83,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert not isinstance(result, BaseException), result
     at = local.folder
     save_model(harness.model_of(local), at / "model.json")
-    AuditLog(at / "audit.log").add("began", command="train", name="x", job="y")
+    AuditLog(at / "audit.log").append("began", command="train", name="x", job="y")
     (at / "losses.json").write_text(json.dumps({"losses": [0.5, 0.4]}))
     (at / "folder").mkdir()
     (at / os.fsdecode(b"caf\xe9")).write_text("id,a,label\n1,2,3\n")
@@ -143,7 +143,7 @@ def test_nonsense_gets_a_message(
 
 
 def test_all_commands_are_given_nonsense() -> None:
-    assert list(LINES) == list(COMMANDS)
+    assert list(LINES) == list(COMMAND_SPECS)
 
 
 @pytest.mark.parametrize("key", ["name", "key", "certificate", "folder", "audit", "listen", "path"])

@@ -41,7 +41,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
     """Kill a participant in the middle of training, start all again, and keep what comes out."""
     local = prepare(tmp_path_factory.mktemp("processes"), tables=40)
     options = ("--wait=30", "--log-format=json")
-    running = {name: local.start(name, "train", *options) for name in local.everybody}
+    running = {name: local.start_process(name, "train", *options) for name in local.member_names}
     try:
         while await_event(running["bank"], "table")["table"] < 3:
             pass
@@ -52,7 +52,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
             last = events(said)[-1]
             assert (running[name].returncode, last["event"], last["code"]) == (7, "error", 7)
             assert "bank" in last["text"]
-            assert last["peer"] in {*local.everybody} - {name}
+            assert last["peer"] in {*local.member_names} - {name}
             if name == "dealer" and last["step"] is None:
                 continue  # it had dealt all tables, and what was left to do was to send them
             assert f"at step '{last['step']}'" in last["text"]
@@ -61,32 +61,39 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
         for process in running.values():
             process.kill()
             process.communicate()
-    ended = local.run("train", *options)
-    assert {name: end.code for name, end in ended.items()} == dict.fromkeys(ended, 0), ended
-    told = {name: events(ended[name].err) for name in ended}
+    ended = local.run_command("train", *options)
+    assert {name: end.return_code for name, end in ended.items()} == dict.fromkeys(ended, 0), ended
+    told = {name: events(ended[name].stderr) for name in ended}
     done = told["shop"][-1]
     assert done["event"] == "done"
     assert done["resumed_from"] >= 1
-    assert json.loads(local.report("shop", "train").read_text())["tables"] == 40
+    assert json.loads(local.get_report_path("shop", "train").read_text())["tables"] == 40
     return local
 
 
 def test_a_killed_training_ends_as_if_nothing_had_happened(trained: LocalFederation) -> None:
     assert same_tests(model_of(trained), plain_model(trained))
     for name in NAMES:
-        found = sorted(path.name for path in trained.part(name).parent.iterdir())
+        found = sorted(path.name for path in trained.get_part_path(name).parent.iterdir())
         # For more tables later, and for the page.
         assert found == ["rehearsal.checkpoints", "rehearsal.part", "runs"]
 
 
 def test_prediction_and_inspection(trained: LocalFederation) -> None:
-    ended = trained.run("predict")
-    assert {name: end.code for name, end in ended.items()} == dict.fromkeys(ended, 0), ended
-    lines = trained.predictions.read_text().splitlines()
+    ended = trained.run_command("predict")
+    assert {name: end.return_code for name, end in ended.items()} == dict.fromkeys(ended, 0), ended
+    lines = trained.predictions_path.read_text().splitlines()
     expected = plain_model(trained).predict(rows(2, 7).columns)
     values = [float(line.split(",")[-1]) for line in lines[1:]]
     assert values == pytest.approx(expected, abs=1e-3)
-    command = [sys.executable, "-m", "privet", "inspect", "--json", str(trained.part("bank"))]
+    command = [
+        sys.executable,
+        "-m",
+        "privet",
+        "inspect",
+        "--json",
+        str(trained.get_part_path("bank")),
+    ]
     shown = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)  # noqa: S603
     assert (shown["party"], len(shown["tables"])) == ("bank", 40)
     for test in (test for table in shown["tables"] for test in table):
@@ -95,12 +102,12 @@ def test_prediction_and_inspection(trained: LocalFederation) -> None:
 
 
 def test_a_service_until_it_is_stopped(trained: LocalFederation) -> None:
-    options = {name: ["--log-format=json"] for name in trained.everybody}
+    options = {name: ["--log-format=json"] for name in trained.member_names}
     options["shop"].append("--http=127.0.0.1:0")
     running = {}
     try:
-        for name in trained.everybody:
-            running[name] = trained.start(name, "serve", *options[name])
+        for name in trained.member_names:
+            running[name] = trained.start_process(name, "serve", *options[name])
         port = await_event(running["shop"], "http")["port"]
         await_event(running["shop"], "serving")
         _, answer = post(port, {"ids": ["2-3"]})
@@ -119,14 +126,14 @@ def test_a_service_until_it_is_stopped(trained: LocalFederation) -> None:
 def test_a_dealer_that_stays(trained: LocalFederation) -> None:
     """It deals for whoever comes, and outlives those who fail."""
     options = ("--wait=20", "--log-format=json")
-    with trained.start("dealer", "train", "--keep", "--log-format=json") as dealer:
+    with trained.start_process("dealer", "train", "--keep", "--log-format=json") as dealer:
         try:
-            lone = trained.start("bank", "predict", *options)
+            lone = trained.start_process("bank", "predict", *options)
             await_event(lone, "listening")
             lone.kill()
             lone.communicate()
             for _ in range(2):
-                running = [trained.start(name, "predict", *options) for name in NAMES]
+                running = [trained.start_process(name, "predict", *options) for name in NAMES]
                 for process in running:
                     _, said = process.communicate(timeout=60)
                     assert process.returncode == 0, said
@@ -140,7 +147,15 @@ def test_a_training_dealt_ahead(tmp_path: Path) -> None:
     """Estimate, deal, hand over, train without a dealer: as commands, over TLS."""
     local = prepare(tmp_path)
     size = ("--samples=40", "--features=3,2", "--cuts=7")
-    command = [sys.executable, "-m", "privet", "estimate", f"--job={local.job}", *size, "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "privet",
+        "estimate",
+        f"--job={local.job_path}",
+        *size,
+        "--json",
+    ]
     told = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)  # noqa: S603
     assert set(told["seconds_by_dealer"]) == {"ahead", "own", "shared"}
     assert told["seconds_by_dealer"]["ahead"] == told["seconds"]
@@ -152,7 +167,7 @@ def test_a_training_dealt_ahead(tmp_path: Path) -> None:
     ):
         assert f" {told['seconds_by_dealer'][dealer_is]:,.0f} s, {words}" in shown
     folder = tmp_path / "dealt"
-    dealer = local.start("dealer", "train", f"--ahead={folder}", *size, "--log-format=json")
+    dealer = local.start_process("dealer", "train", f"--ahead={folder}", *size, "--log-format=json")
     _, said = dealer.communicate(timeout=60)
     assert dealer.returncode == 0, said
     files = {name: folder / f"{name}.correlations" for name in NAMES}
@@ -162,16 +177,16 @@ def test_a_training_dealt_ahead(tmp_path: Path) -> None:
     assert (done["event"], done["bytes"]) == ("done", taken)
     for name, path in files.items():
         path.replace(file_of(local, name))
-    running = {name: local.start(name, "train", "--wait=30") for name in NAMES}
+    running = {name: local.start_process(name, "train", "--wait=30") for name in NAMES}
     for process in running.values():
         _, said = process.communicate(timeout=60)
         assert process.returncode == 0, said
     assert same_tests(model_of(local), plain_model(local))
-    report = json.loads(local.report("shop", "train").read_text())
+    report = json.loads(local.get_report_path("shop", "train").read_text())
     assert report["correlations"] == "ahead"
     assert report["bytes_from_dealer"] > 0
     # From the first table again, it takes a new dealing.
-    again = local.start("shop", "train", "--restart", "--log-format=json")
+    again = local.start_process("shop", "train", "--restart", "--log-format=json")
     _, said = again.communicate(timeout=30)
     last = events(said)[-1]
     assert (again.returncode, last["code"], last["error"]) == (8, 8, "CorrelationError")
@@ -181,19 +196,19 @@ def test_a_training_dealt_ahead(tmp_path: Path) -> None:
 def test_a_second_training_on_kept_indicators(tmp_path: Path) -> None:
     """As commands: the same model as the first time, for fewer bytes."""
     local = prepare(tmp_path)
-    change(local.job, ("[params]", "keep_indicators = true\n\n[params]"))
+    change(local.job_path, ("[params]", "keep_indicators = true\n\n[params]"))
     sent, models = [], []
     for _ in range(2):
         for name in NAMES:
-            local.part(name).unlink(missing_ok=True)
-            checkpoints = local.part(name).parent / "rehearsal.checkpoints"
+            local.get_part_path(name).unlink(missing_ok=True)
+            checkpoints = local.get_part_path(name).parent / "rehearsal.checkpoints"
             shutil.rmtree(checkpoints, ignore_errors=True)
-        ended = local.run("train", timeout=60)
-        assert {each.code for each in ended.values()} == {0}, ended
-        reports = [json.loads(local.report(name, "train").read_text()) for name in NAMES]
+        ended = local.run_command("train", timeout=60)
+        assert {each.return_code for each in ended.values()} == {0}, ended
+        reports = [json.loads(local.get_report_path(name, "train").read_text()) for name in NAMES]
         sent.append(sum(report["bytes_sent"] for report in reports))
         models.append(model_of(local))
-    assert "kept from an earlier training: the indicators of bank, shop" in ended["bank"].err
+    assert "kept from an earlier training: the indicators of bank, shop" in ended["bank"].stderr
     assert sent[1] < sent[0]
     assert same_tests(*models)
     np.testing.assert_allclose(models[0].leaf_values, models[1].leaf_values, atol=1e-4)
@@ -213,7 +228,7 @@ def test_a_second_training_on_kept_indicators(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_dealt_ahead(tmp_path: Path, options: list[str], complaint: str) -> None:
-    process = prepare(tmp_path).start("dealer", "train", *options)
+    process = prepare(tmp_path).start_process("dealer", "train", *options)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 3
     assert complaint in said
@@ -222,14 +237,14 @@ def test_what_cannot_be_dealt_ahead(tmp_path: Path, options: list[str], complain
 def test_errors_are_exit_codes_and_json(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     (tmp_path / "shop" / "train.csv").write_text("")
-    process = local.start("shop", "train", "--log-format=json")
+    process = local.start_process("shop", "train", "--log-format=json")
     _, said = process.communicate(timeout=30)
     last = events(said)[-1]
     assert (process.returncode, last["event"], last["code"]) == (4, "error", 4)
     assert last["error"] == "DataError"
     assert "the file is empty" in last["text"]
     assert (last["peer"], last["step"]) == (None, None)
-    process = local.start("shop", "train")
+    process = local.start_process("shop", "train")
     _, said = process.communicate(timeout=30)
     assert process.returncode == 4
     assert said.startswith("error: ")

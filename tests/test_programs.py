@@ -28,8 +28,8 @@ from benchmarks.public_data import load
 
 from privet import Params, load_dataset
 from privet.boosting.binning import bucket_columns
-from privet.boosting.simulation import train
-from privet.data.partition import split_columns
+from privet.boosting.simulation import train_locally
+from privet.data.partition import split_frame
 from privet.runtime.accounting import Meter
 
 PARAMS = Params(task="classification", tables=2, depth=3, buckets=8, learning_rate=1.0)
@@ -40,14 +40,14 @@ def cancer(rows: int, parties: int = 2) -> tuple[list[Any], Any]:
     frame = frame.select(frame.names[:6])
     columns = [
         bucket_columns(party.name, party.frame.names, party.frame.columns, PARAMS.buckets)
-        for party in split_columns(frame, parties)
+        for party in split_frame(frame, parties)
     ]
     return columns, frame.label
 
 
 def test_the_reference_follows_itself_without_a_difference() -> None:
     parties, label = cancer(300)
-    model = train(parties, label, PARAMS)
+    model = train_locally(parties, label, PARAMS)
     buckets = np.concatenate([party.buckets for party in parties])
     found = list(same_tests.follow(model, buckets, label, PARAMS))
     assert [place for place, _ in found] == list(np.ndindex(2, 3))

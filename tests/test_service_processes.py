@@ -18,7 +18,7 @@ import pytest
 
 from privet.boosting.model import Model
 from privet.config.job import Job
-from privet.experiments.local_federation import LocalFederation, free_ports
+from privet.experiments.local_federation import LocalFederation, find_free_ports
 from privet.storage.journal import AuditLog
 from privet.storage.model_part import load_part
 from tests.federation.harness import align, change, model_of, prepare, rows, run
@@ -41,7 +41,7 @@ class Running:
         self.options = options
         self.port = 0
         self.processes: dict[str, subprocess.Popen[str]] = {}
-        self.events: dict[str, list[dict[str, Any]]] = {name: [] for name in local.everybody}
+        self.events: dict[str, list[dict[str, Any]]] = {name: [] for name in local.member_names}
 
     def begin(self) -> None:
         for name in self.roles:
@@ -53,7 +53,7 @@ class Running:
         options = ["--log-format=json", *self.options.get(name, [])]
         if name == self.local.recipient:
             options.append(f"--http=127.0.0.1:{self.port}")
-        command = self.local.command(name, "serve", *options)
+        command = self.local.make_command(name, "serve", *options)
         command = [part.replace("new.csv", "train.csv") for part in command]
         process = subprocess.Popen(  # noqa: S603
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -109,7 +109,7 @@ class Running:
 def running(
     local: LocalFederation, roles: Sequence[str] | None = None, **options: list[str]
 ) -> Iterator[Running]:
-    found = Running(local, local.everybody if roles is None else roles, options)
+    found = Running(local, local.member_names if roles is None else roles, options)
     try:
         found.begin()
         yield found
@@ -146,10 +146,10 @@ def test_sessions_of_a_service_are_in_the_audit_log(tmp_path: Path) -> None:
         service.end()
     log = AuditLog(tmp_path / "shop" / "audit.log")
     log.verify()
-    records = [record for record in log.records() if record["event"] == "ended"]
+    records = [record for record in log.iter_records() if record["event"] == "ended"]
     assert [record["outcome"]["code"] for record in records if record["ledger"]] == [7]
     assert records[-1]["outcome"]["code"] == 0
-    assert {record["command"] for record in log.records() if "command" in record} == {"serve"}
+    assert {record["command"] for record in log.iter_records() if "command" in record} == {"serve"}
 
 
 def test_whoever_is_killed_comes_back(trained: LocalFederation) -> None:
@@ -189,7 +189,7 @@ def test_whoever_is_killed_comes_back(trained: LocalFederation) -> None:
 def test_a_second_service_is_refused(trained: LocalFederation, name: str) -> None:
     """The first has closed its port: only its lock keeps another one from taking its seat."""
     with running(trained) as service:
-        command = trained.command(name, "serve", "--log-format=json", "--http=127.0.0.1:0")
+        command = trained.make_command(name, "serve", "--log-format=json", "--http=127.0.0.1:0")
         second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
         assert second.returncode == 6
         (only,) = (json.loads(line) for line in second.stderr.splitlines())
@@ -218,11 +218,11 @@ def test_three_dealers_one_of_whom_is_lost(tmp_path: Path) -> None:
 def test_dealers_that_participants_play(tmp_path: Path) -> None:
     """They are there as long as their participant is, and start again with it."""
     local = played(tmp_path)
-    for ended in [local.start(name, "train") for name in local.names]:
+    for ended in [local.start_process(name, "train") for name in local.party_names]:
         _, said = ended.communicate(timeout=60)
         assert ended.returncode == 0, said
     model = model_of(local)
-    with running(local, local.names) as service:
+    with running(local, local.party_names) as service:
         assert right(model, service.port, 3)
         service.kill("bank")
         service.await_ready(False)
@@ -291,14 +291,14 @@ Parts = dict[str, bytes]
 
 
 def parts_of(local: LocalFederation) -> Parts:
-    return {name: local.part(name).read_bytes() for name in local.names}
+    return {name: local.get_part_path(name).read_bytes() for name in local.party_names}
 
 
 def put(local: LocalFederation, name: str, part: bytes) -> None:
     """Put another part in the place of one, as trainings do: at once, or not at all."""
-    other = local.part(name).with_suffix(".new")
+    other = local.get_part_path(name).with_suffix(".new")
     other.write_bytes(part)
-    other.replace(local.part(name))
+    other.replace(local.get_part_path(name))
 
 
 def train_on_opposite_labels(local: LocalFederation) -> Parts:
@@ -333,7 +333,7 @@ def test_a_new_model_without_a_gap(tmp_path: Path) -> None:
     with running(local) as service:
         thread = threading.Thread(target=asking, args=(service.port,))
         thread.start()
-        for name in reversed(local.names):
+        for name in reversed(local.party_names):
             put(local, name, newer[name])
             service.await_event(name, "model")
             if name == local.recipient:
@@ -344,7 +344,7 @@ def test_a_new_model_without_a_gap(tmp_path: Path) -> None:
         while (told := get(service.port, "/health")[1])["models"] == 0:
             assert time.monotonic() < until
             time.sleep(0.05)
-        for name in local.names:
+        for name in local.party_names:
             loaded, used = (service.await_event(name, "model", number) for number in (1, 2))
             assert (loaded["used"], used["used"]) == (False, True)
             assert loaded["model"] == used["model"] == told["model"]
@@ -353,7 +353,7 @@ def test_a_new_model_without_a_gap(tmp_path: Path) -> None:
         thread.join(20)
         assert set(service.end().values()) == {0}
     assert (told["sessions"], told["models"]) == (1, 1)
-    assert told["model"] == load_part(local.part("bank")).model
+    assert told["model"] == load_part(local.get_part_path("bank")).model_id
     assert {status for status, _ in seen} == {200}
     column, values = rows(1).columns[:, [3]], [value for _, value in seen]
     expected = [model.predict(column)[0] for model in (before, model_of(local))]
@@ -373,7 +373,7 @@ def test_a_new_model_that_came_while_somebody_was_lost(tmp_path: Path) -> None:
             put(local, name, part)
             assert not service.await_event(name, "model")["used"]
         assert service.start_again("dealer") < BACK_WITHIN
-        assert all(service.await_event(name, "model", 2)["used"] for name in local.names)
+        assert all(service.await_event(name, "model", 2)["used"] for name in local.party_names)
         assert right(model_of(local), service.port, 3)
         assert get(service.port, "/health")[1]["models"] == 1
         assert set(service.end().values()) == {0}
@@ -383,12 +383,14 @@ def test_a_new_model_that_was_trained_at_other_ports(tmp_path: Path) -> None:
     """Beside the service; who gives no job is warned that the next start would go wrong."""
     local = prepare(tmp_path, tables=1)
     run(local, "train").checked()
-    contacts, elsewhere = Job.read(local.job).contacts(), tmp_path / "elsewhere.toml"
-    elsewhere.write_bytes(local.job.read_bytes())
-    for contact, port in zip(contacts.values(), free_ports(len(contacts)), strict=True):
+    contacts, elsewhere = Job.read(local.job_path).get_entries(), tmp_path / "elsewhere.toml"
+    elsewhere.write_bytes(local.job_path.read_bytes())
+    for contact, port in zip(contacts.values(), find_free_ports(len(contacts)), strict=True):
         change(elsewhere, (contact.address, f"127.0.0.1:{port}"))
-    with running(local, bank=[f"--job={local.job}"]) as service:
-        run(local, "train", jobs=dict.fromkeys(local.everybody, elsewhere), restart=True).checked()
+    with running(local, bank=[f"--job={local.job_path}"]) as service:
+        run(
+            local, "train", jobs=dict.fromkeys(local.member_names, elsewhere), restart=True
+        ).checked()
         warned = service.await_event("shop", "warning")["text"]
         assert f"bank's address: {contacts['bank'].address} here" in warned
         assert "from now on start it with --job" in warned
@@ -402,7 +404,7 @@ def test_a_new_model_that_was_trained_at_other_ports(tmp_path: Path) -> None:
 
 
 def test_a_new_model_that_cannot_be_used_is_told_of(trained: LocalFederation) -> None:
-    model, part = model_of(trained), trained.part("bank").read_bytes()
+    model, part = model_of(trained), trained.get_part_path("bank").read_bytes()
     with running(trained) as service:
         put(trained, "bank", part[:-10])
         told = service.await_event("bank", "model")
@@ -410,7 +412,7 @@ def test_a_new_model_that_cannot_be_used_is_told_of(trained: LocalFederation) ->
         assert not told["used"]
         assert told["refused"]
         assert "the new model is not used" in told["text"]
-        part = trained.part("shop").read_bytes()
+        part = trained.get_part_path("shop").read_bytes()
         put(trained, "shop", part[:-10])
         service.await_event("shop", "model")
         put(trained, "shop", part)
@@ -446,7 +448,7 @@ def test_the_endpoint_is_described_in_the_participants_file(tmp_path: Path) -> N
 
 
 def test_nobody_else_is_let_in_without_a_token(trained: LocalFederation) -> None:
-    command = trained.command("shop", "serve", "--http=0.0.0.0:0")
+    command = trained.make_command("shop", "serve", "--http=0.0.0.0:0")
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
     assert ended.returncode == 3
     assert "token: 0.0.0.0:0 can be asked from other machines" in ended.stderr
@@ -458,7 +460,7 @@ def test_without_the_endpoints_packages_the_recipient_is_told_what_to_install(
     (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError(name='uvicorn')\n")
     path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     ended = subprocess.run(  # noqa: S603
-        trained.command("shop", "serve", "--http=127.0.0.1:0"),
+        trained.make_command("shop", "serve", "--http=127.0.0.1:0"),
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,

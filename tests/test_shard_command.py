@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from privet.config.job import Job
-from privet.config.party import PartyFile
+from privet.config.party import PartyConfig
 from privet.errors import DataError
 from privet.experiments.local_federation import LocalFederation
-from privet.federation.local_data import Table
-from privet.runtime.run import DEALER
+from privet.federation.local_data import LocalTable
+from privet.runtime.run import DEALER_NAME
 from tests.federation.harness import NAMES, align, change, model_of, prepare
 from tests.federation.test_alignment import plain_model
 from tests.federation.test_training import same_tests
@@ -25,7 +25,7 @@ from tests.test_cli import privet
 def shard(local: LocalFederation, name: str, count: int) -> str:
     """Write a participant's table anew, and have it used, as the command says."""
     folder = local.folder / name
-    command = f"shard --party={folder}/party.toml --job={local.job} --shards={count}"
+    command = f"shard --party={folder}/party.toml --job={local.job_path} --shards={count}"
     done = privet(*command.split(), "--out=by shard", cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
     (line,) = (line.strip() for line in done.stdout.splitlines() if line.startswith("    "))
@@ -33,21 +33,23 @@ def shard(local: LocalFederation, name: str, count: int) -> str:
     return done.stdout
 
 
-def own(local: LocalFederation, name: str) -> PartyFile:
-    return PartyFile.load(local.folder / name / "party.toml")
+def own(local: LocalFederation, name: str) -> PartyConfig:
+    return PartyConfig.load(local.folder / name / "party.toml")
 
 
 def digest(local: LocalFederation, name: str) -> str:
     """Return what tells a participant's data from others, as a training goes on or does not."""
-    found = Table.read(own(local, name), Job.read(local.job), restart=False).own()
+    found = LocalTable.read(
+        own(local, name), Job.read(local.job_path), restart=False
+    ).load_local_state()
     assert found is not None
-    return found.digest
+    return found.data_digest
 
 
 def test_rows_as_they_stand(tmp_path: Path) -> None:
     local = prepare(tmp_path)
-    job = Job.read(local.job)
-    before, data = own(local, "bank").read_rows(job).together(), digest(local, "bank")
+    job = Job.read(local.job_path)
+    before, data = own(local, "bank").read_rows(job).collect(), digest(local, "bank")
     said = shard(local, "bank", 3)
     folder = tmp_path / "bank" / "by shard"
     assert said == (
@@ -57,7 +59,7 @@ def test_rows_as_they_stand(tmp_path: Path) -> None:
     assert [path.name for path in sorted(folder.iterdir())] == [
         *("00000-of-00003.parquet", "00001-of-00003.parquet", "00002-of-00003.parquet")
     ]
-    after = own(local, "bank").read_rows(job).together()
+    after = own(local, "bank").read_rows(job).collect()
     assert after.names == before.names
     np.testing.assert_array_equal(after.columns, before.columns)
     assert after.ids is not None
@@ -72,11 +74,11 @@ def test_rows_as_they_are_aligned(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=2)
     align(local)
     expected = plain_model(local)
-    party, job = tmp_path / "bank" / "party.toml", local.job
+    party, job = tmp_path / "bank" / "party.toml", local.job_path
     done = privet("shard", f"--party={party}", f"--job={job}", f"--out={tmp_path}/out")
     assert (done.returncode, done.stdout) == (4, "")
     assert "its rows are not aligned for the job 'rehearsal'" in done.stderr
-    dealer = local.start(DEALER, "train", "--keep", "--log-format=json")
+    dealer = local.start_process(DEALER_NAME, "train", "--keep", "--log-format=json")
     try:
         found = at_all(local, "align", "--out=HERE/in.csv")
         assert {code for code, _ in found.values()} == {0}, found
@@ -106,9 +108,9 @@ def test_an_id_twice_is_refused(tmp_path: Path, aligns: bool) -> None:
     lines = table.read_text().splitlines(keepends=True)
     table.write_text("".join([*lines, lines[3]]))
     with pytest.raises(DataError) as caught:
-        Table.read(own(local, "bank"), Job.read(local.job), restart=False)
+        LocalTable.read(own(local, "bank"), Job.read(local.job_path), restart=False)
     command = (
-        f"shard --party={tmp_path}/bank/party.toml --job={local.job} --out={tmp_path}/bank/new"
+        f"shard --party={tmp_path}/bank/party.toml --job={local.job_path} --out={tmp_path}/bank/new"
     )
     before = sorted(path.name for path in table.parent.iterdir())
     done = privet(*command.split())
@@ -126,12 +128,12 @@ def test_what_to_leave_out(tmp_path: Path) -> None:
     (tmp_path / "shop" / "train.csv").write_text("id;a;b;c;label\n1;x;2;3;0\n2;y;4;5;1\n")
     more = 'drop = ["b", "lab*"]\nseparator = ";"\nencoding = "latin-1"\n'
     party.write_text(party.read_text() + more + 'types = { b = "number", a = "one-hot" }\n')
-    done = privet("shard", f"--party={party}", f"--job={local.job}", f"--out={tmp_path}/out")
+    done = privet("shard", f"--party={party}", f"--job={local.job_path}", f"--out={tmp_path}/out")
     assert done.stdout == (
         f"1 file in {tmp_path}/out; in {party}, under [data], say\n\n"
         f'    path = "{tmp_path}/out"\n    drop = ["lab*"]\n    types = {{ "a" = "one-hot" }}\n\n'
         "and leave out what the new table has no use for: separator, encoding\n"
     )
-    again = privet("shard", f"--party={party}", f"--job={local.job}", f"--out={tmp_path}/out")
+    again = privet("shard", f"--party={party}", f"--job={local.job_path}", f"--out={tmp_path}/out")
     assert again.returncode == 6
     assert "is there already; give the name of a new folder" in again.stderr

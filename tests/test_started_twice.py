@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from privet.filesystem import Doing, locked
+from privet.filesystem import LockPurpose, lock_job
 from tests.federation.harness import prepare, run
 from tests.federation.test_three_dealers import played
 from tests.test_failing_processes import PATIENCE, others, started, waiting
@@ -54,14 +54,14 @@ def test_a_second_training_does_nothing_to_the_first(tmp_path: Path, delay: floa
     ],
 )
 def test_one_who_has_not_come_yet_is_waited_for(
-    tmp_path: Path, verb: str, doing: Doing, complaint: str
+    tmp_path: Path, verb: str, doing: LockPurpose, complaint: str
 ) -> None:
     """The first is still reading its table, and the second says nothing in its name."""
     local = prepare(tmp_path, tables=1)
     if verb != "train":
         run(local, "train").checked()
     with waiting(local, verb, *others(local, "bank")) as running:
-        with locked(tmp_path / "bank" / "models", "rehearsal", doing):
+        with lock_job(tmp_path / "bank" / "models", "rehearsal", doing):
             with started(local, "bank", verb, "--log-format=json") as second:
                 refused(second, complaint)
             time.sleep(QUIET_SECONDS)
@@ -75,7 +75,7 @@ def test_one_who_has_not_come_yet_is_waited_for(
 def test_the_dealer_that_it_would_play_is_not_started(tmp_path: Path) -> None:
     local = played(tmp_path)
     with (
-        locked(tmp_path / "bank" / "models", "rehearsal"),
+        lock_job(tmp_path / "bank" / "models", "rehearsal"),
         started(local, "bank", "train", "--log-format=json") as second,
     ):
         refused(second, "works there for the job")
@@ -101,7 +101,7 @@ def test_a_prediction_does_without_a_lock(tmp_path: Path) -> None:
     """It need not write into the folder, which may be somebody else's."""
     local = prepare(tmp_path, tables=1)
     run(local, "train").checked()
-    part = local.part("bank").rename(tmp_path / "bank" / "part")
+    part = local.get_part_path("bank").rename(tmp_path / "bank" / "part")
     models = tmp_path / "bank" / "models"
     models.rename(tmp_path / "bank" / "old")
     models.write_text("a file where the folder should be")

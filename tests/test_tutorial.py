@@ -12,10 +12,10 @@ from manual.blocks import LANGUAGES, blocks
 from sklearn.metrics import roc_auc_score
 
 from privet import Model, load_model
-from privet.boosting.model_part import join
+from privet.boosting.model_part import join_parts
 from privet.data.reader import read_frame
-from privet.experiments.local_federation import free_ports
-from privet.runtime.local.launcher import TUNED
+from privet.experiments.local_federation import find_free_ports
+from privet.runtime.local.launcher import PROCESS_ENVIRONMENT
 from privet.storage.model_part import load_part
 
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.md"
@@ -23,11 +23,11 @@ TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial.md"
 
 def test_the_tutorial(tmp_path: Path) -> None:
     text = TUTORIAL.read_text()
-    for number, port in enumerate(free_ports(4)):
+    for number, port in enumerate(find_free_ports(4)):
         text = text.replace(f":740{number}", f":{port}")
     typed = [block for block in blocks(text) if block.language in LANGUAGES]
     here = [block for block in typed if block.not_run is None and block.run_by is None]
-    environment = {**TUNED, **os.environ}
+    environment = {**PROCESS_ENVIRONMENT, **os.environ}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     folder, groups = tmp_path, 0
     for side_by_side, group in groupby(here, key=lambda block: bool(block.who)):
@@ -52,7 +52,7 @@ def test_the_tutorial(tmp_path: Path) -> None:
         folder = tmp_path / "federation"
     assert groups == 3
     names = ("bank", "telecom", "shop")
-    model = join([load_part(folder / n / "models" / "diagnosis.part").part for n in names])
+    model = join_parts([load_part(folder / n / "models" / "diagnosis.part").part for n in names])
     assert model.n_tables == 10
     exported = load_model(folder / "model.json")
     assert isinstance(exported, Model)

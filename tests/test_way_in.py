@@ -16,11 +16,11 @@ from typing import NamedTuple
 import pytest
 
 from privet.cli import app
-from privet.config.draft import OpenJob
+from privet.config.draft import JobDraft
 from privet.config.job import Job
-from privet.config.party import PartyFile
+from privet.config.party import PartyConfig
 from privet.data.reader import read_frame
-from privet.experiments.local_federation import free_ports
+from privet.experiments.local_federation import find_free_ports
 from tests.newcomers import ENVIRONMENT, start_of, write_tables
 
 
@@ -99,7 +99,7 @@ def at_once(every: list[list[str]], timeout: float = 100) -> list[Ended]:
 
 def test_a_federation_made_by_init_and_join(folders: Path, privet: Privet) -> None:
     """Four organisations: each does what the last line that it saw said, until predictions."""
-    ports = [f"127.0.0.1:{port}" for port in free_ports(4)]
+    ports = [f"127.0.0.1:{port}" for port in find_free_ports(4)]
     options = ("--tables", "3", "--depth", "2", "--job-name", "diagnosis")
     begun = begin(privet, *options, address=ports[0])
     assert begun.code == 0, begun.err
@@ -156,7 +156,7 @@ def test_a_job_that_goes_from_one_to_the_next(folders: Path, privet: Privet) -> 
     assert "send dealer/job.toml to shop, bank and telecom" in joined.err
     said = [privet("join", sent, "--folder", name).err for name in ("shop", "bank", "telecom")]
     assert {digest(each) for each in said} == {digest(joined.err)}
-    assert Job.read(folders / "bank" / "job.toml").names == ["shop", "bank", "telecom"]
+    assert Job.read(folders / "bank" / "job.toml").party_names == ["shop", "bank", "telecom"]
 
 
 def test_participants_who_play_the_dealers(folders: Path, privet: Privet) -> None:
@@ -170,10 +170,10 @@ def test_participants_who_play_the_dealers(folders: Path, privet: Privet) -> Non
         last = privet("join", f"{name}/job.toml", "--folder", "shop")
     assert "All seats are filled in" in last.err
     job = Job.read(folders / "shop" / "job.toml")
-    assert job.played_by == {f"{name}-dealer": name for name in ("shop", "bank", "telecom")}
+    assert job.dealer_operators == {f"{name}-dealer": name for name in ("shop", "bank", "telecom")}
     assert not job.align
-    assert job.contact("bank-dealer").address == "bank.example:7401"
-    own = PartyFile.load(folders / "bank" / "party.toml")
+    assert job.get_entry("bank-dealer").address == "bank.example:7401"
+    own = PartyConfig.load(folders / "bank" / "party.toml")
     assert own.dealer is not None
     assert Path(own.dealer.key).exists()
 
@@ -210,7 +210,7 @@ def test_somebody_else_has_the_label(folders: Path, privet: Privet) -> None:
     job = folders / "bank" / "job.toml"
     job.write_text(job.read_text().replace("classes = 3", "classes = 2"))
     assert privet(*sent).code == 0
-    assert PartyFile.load(folders / "shop" / "party.toml").data.label == "label"
+    assert PartyConfig.load(folders / "shop" / "party.toml").data.label == "label"
 
 
 def test_what_is_there_is_used_and_kept(folders: Path, privet: Privet) -> None:
@@ -246,7 +246,7 @@ def test_an_address_that_has_changed(folders: Path, privet: Privet) -> None:
     assert refused.code == 9
     assert "the seat of bank is filled in twice: bank.example:7401 with" in refused.err
     assert privet("join", "bank/job.toml", "--folder", "shop", "--replace", "bank").code == 0
-    assert OpenJob.read("shop/job.toml").seats["bank"]["address"] == "new.example:7401"
+    assert JobDraft.read("shop/job.toml").entries["bank"]["address"] == "new.example:7401"
 
 
 @pytest.mark.parametrize(

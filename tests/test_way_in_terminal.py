@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from privet.config.draft import OpenJob
-from privet.config.party import PartyFile
+from privet.config.draft import JobDraft
+from privet.config.party import PartyConfig
 from tests.newcomers import ENVIRONMENT, start_of, write_tables
 
 
@@ -106,7 +106,7 @@ def test_questions_at_a_terminal(folders: Path) -> None:
         at.answer("Do all have the same rows", "yes")
         at.wait_for("What next")
         assert at.end() == 0
-    job = OpenJob.read("shop/job.toml").as_if_filled()
+    job = JobDraft.read("shop/job.toml").make_placeholder_job()
     assert (job.name, job.recipient, job.align) == ("diagnosis", "bank", False)
     with Terminal("join", "shop/job.toml", "--folder", "bank") as at:
         at.answer("Who are you: bank, telecom and dealer", "shopkeeper")
@@ -117,7 +117,7 @@ def test_questions_at_a_terminal(folders: Path) -> None:
         at.answer("The column of ids [id]", "")
         at.wait_for("What next: send bank/job.toml back")
         assert at.end() == 0
-    assert OpenJob.read("bank/job.toml").waited_for == ["telecom", "dealer"]
+    assert JobDraft.read("bank/job.toml").open_names == ["telecom", "dealer"]
 
 
 def test_columns_that_cannot_be_used_are_left_out(folders: Path) -> None:
@@ -135,7 +135,7 @@ def test_columns_that_cannot_be_used_are_left_out(folders: Path) -> None:
             at.answer(question, "")
         at.wait_for("What next")
         assert at.end() == 0
-    assert PartyFile.load("new/party.toml").data.drop == ["name"]
+    assert PartyConfig.load("new/party.toml").data.drop == ["name"]
 
 
 @pytest.mark.parametrize("keys", ["\x03", "\x04"], ids=["Ctrl-C", "Ctrl-D"])

@@ -21,11 +21,11 @@ from benchmarks.chaos.trial import Outcome, Trial
 from benchmarks.evidence.kept import Figures, keep, results
 from benchmarks.evidence.markdown import wrapped
 from privet.boosting.binning import bucket_columns
-from privet.boosting.simulation import train
+from privet.boosting.simulation import train_locally
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_rows
 from privet.experiments.local_federation import LocalFederation
-from privet.runtime.run import dealer_names
+from privet.runtime.run import make_dealer_names
 from privet.spec.params import Params
 
 NAMES = ("bank", "telecom", "shop")
@@ -50,12 +50,12 @@ class Chaos:
         params = Params(task=data.task, **PARAMS)
         assert self._rows.label is not None
         columns = bucket_columns("all", self._rows.names, self._rows.columns, params.buckets)
-        self._plain = train([columns], self._rows.label, params)
+        self._plain = train_locally([columns], self._rows.label, params)
         self._decks = {
             kind: deck(
                 random.Random(f"{seed} {kind}"),  # noqa: S311
                 NAMES,
-                dealer_names(kind[0]),
+                make_dealer_names(kind[0]),
                 params.tables,
                 (WITH_WORKERS,) if kind[1] > 1 else (),
             )

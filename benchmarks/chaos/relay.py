@@ -12,10 +12,10 @@ from typing import Any
 from privet.config.job import Job
 from privet.config.members import parse_address
 from privet.experiments.local_federation import LocalFederation
-from privet.transport.handshake import SESSION_BYTES
+from privet.transport.handshake import SESSION_ID_BYTES
 from privet.transport.rendezvous import listen
 
-_NAME_AT = len(b"PVHELLO2") + SESSION_BYTES
+_NAME_AT = len(b"PVHELLO2") + SESSION_ID_BYTES
 """Where in a hello the caller's name begins, after its length in two bytes."""
 
 
@@ -47,17 +47,17 @@ class Relays:
         self._lock = threading.Lock()
         self.listening: dict[str, str] = {}
         """Where each member itself listens."""
-        text = local.job.read_text()
-        job = Job.read(local.job)
-        for name in local.everybody:
-            member = job.contact(name).address
+        text = local.job_path.read_text()
+        job = Job.read(local.job_path)
+        for name in local.member_names:
+            member = job.get_entry(name).address
             door = listen()
             self._doors.append(door)
             self.listening[name] = member
             text = text.replace(f'"{member}"', f'"127.0.0.1:{door.getsockname()[1]}"')
             self._begin(self._answer, name, door)
-        local.job.write_text(text)
-        for name in local.names:
+        local.job_path.write_text(text)
+        for name in local.party_names:
             party = local.folder / name / "party.toml"
             lines = party.read_text().replace(
                 "\n[data]", f'listen = "{self.listening[name]}"\n\n[data]', 1

@@ -22,7 +22,7 @@ import privet.cli.dealer
 import privet.cli.federation  # noqa: F401
 from benchmarks.processes import workers_of
 from privet.__main__ import main
-from privet.runtime.local.launcher import TUNED, processes_with
+from privet.runtime.local.launcher import PROCESS_ENVIRONMENT, create_process_context
 
 _STDOUT, _STDERR = 1, 2
 _ONE_AT_A_TIME = threading.Lock()
@@ -45,8 +45,10 @@ class Role:
     """One such process."""
 
     def __init__(self, arguments: list[str]) -> None:
-        os.environ |= {name: os.environ.get(name, value) for name, value in TUNED.items()}
-        context = processes_with(__name__)
+        os.environ |= {
+            name: os.environ.get(name, value) for name, value in PROCESS_ENVIRONMENT.items()
+        }
+        context = create_process_context(__name__)
         reader, writer = context.Pipe(duplex=False)
         self._process = context.Process(target=_be, args=(arguments, writer))
         with _ONE_AT_A_TIME:

@@ -24,7 +24,7 @@ from benchmarks.chaos.strike import (
 )
 from benchmarks.chaos.watched import Watched
 from privet.boosting.model import Model
-from privet.boosting.model_part import join
+from privet.boosting.model_part import join_parts
 from privet.config.job import Job
 from privet.data.frame import Frame
 from privet.errors import ModelError
@@ -68,7 +68,7 @@ class Trial:
     def _interrupt(self, strike: Strike) -> Outcome:
         outcome, late = Outcome(strike), ""
         if strike.phase == "gathering":
-            late = next(name for name in self.local.everybody if name not in strike.victims)
+            late = next(name for name in self.local.member_names if name not in strike.victims)
         with self._running(strike.verb, late) as running:
             watched = [running[name] for name in self._watched(strike, running)]
             if not all(each.has_said(strike.is_due, PATIENCE) for each in watched):
@@ -102,20 +102,20 @@ class Trial:
         if strike.phase in ("gathering", "agreement", "prediction"):
             return list(running)
         if strike.phase in ("tables", "end"):
-            own = [name for name in strike.heads if name in self.local.names]
-            return [*own, *self.local.names][:1]
+            own = [name for name in strike.heads if name in self.local.party_names]
+            return [*own, *self.local.party_names][:1]
         return [strike.heads[0]]
 
     def _start(self, name: str, verb: str) -> Watched:
         listening = self.relays.listening[name]
-        options = (f"--listen={listening}",) if name in self.local.dealers else ()
+        options = (f"--listen={listening}",) if name in self.local.dealer_names else ()
         return Watched(self.local, name, verb, f"--wait={PATIENCE:g}", *options)
 
     @contextmanager
     def _running(self, verb: str, absent: str = "") -> Iterator[dict[str, Watched]]:
         running: dict[str, Watched] = {}
         try:
-            for name in self.local.everybody:
+            for name in self.local.member_names:
                 if name != absent:
                     running[name] = self._start(name, verb)
             yield running
@@ -138,11 +138,13 @@ class Trial:
         problems, running = self._end("train")
         if problems:
             return problems
-        resumed = {name: running[name].last["resumed_from"] for name in self.local.names}
+        resumed = {name: running[name].last["resumed_from"] for name in self.local.party_names}
         problems += [
             f"{n} goes on after table {t} of {done}" for n, t in resumed.items() if t != done
         ]
-        model = join([load_part(self.local.part(name)).part for name in self.local.names])
+        model = join_parts(
+            [load_part(self.local.get_part_path(name)).part for name in self.local.party_names]
+        )
         same = (model.feature == self.plain.feature) & (model.bucket == self.plain.bucket)
         if not same.all():
             problems.append(f"{np.count_nonzero(~same)} tests differ")
@@ -155,7 +157,7 @@ class Trial:
         problems, _ = self._end("predict")
         if problems:
             return problems
-        with self.local.predictions.open(newline="", encoding="utf-8") as file:
+        with self.local.predictions_path.open(newline="", encoding="utf-8") as file:
             found = [float(row[-1]) for row in list(csv.reader(file))[1:]]
         expected = self.plain.predict(self.new.columns)
         if len(found) != len(expected) or np.abs(np.array(found) - expected).max() > CLOSE:
@@ -165,8 +167,8 @@ class Trial:
     def _left_over(self) -> list[str]:
         """Return complaints about files that should not be there at the end."""
         problems = []
-        for name in self.local.names:
-            folder = self.local.part(name).parent
+        for name in self.local.party_names:
+            folder = self.local.get_part_path(name).parent
             expected = {"rehearsal.checkpoints", "rehearsal.part", "runs"}
             left = {path.name for path in folder.iterdir()} - expected
             kinds = sorted(path.suffix for path in (folder / "rehearsal.checkpoints").iterdir())
@@ -178,14 +180,14 @@ class Trial:
     @property
     def _shards(self) -> list[str]:
         """The kinds of files that workers leave at the end: more can be trained later."""
-        shards = Job.read(self.local.job).shards
+        shards = Job.read(self.local.job_path).shards
         return [f".shard{number}" for number in range(shards if shards > 1 else 0)]
 
     def _common_stage(self) -> int:
         """Return after how many tables all participants could go on."""
         stages = []
-        for name in self.local.names:
-            part = self.local.part(name)
+        for name in self.local.party_names:
+            part = self.local.get_part_path(name)
             folder = part.parent / "rehearsal.checkpoints"
             found = {p.stem for kind in ("scores", "ended") for p in folder.glob(f"*.{kind}")}
             stages.append(found | _stage_of(part))
@@ -195,7 +197,7 @@ class Trial:
 def _stage_of(part: Path) -> set[str]:
     """Return the stage that a part stands for, as checkpoints are called."""
     try:
-        tables, run = load_part(part).stage
+        tables, run = load_part(part).checkpoint_key
     except ModelError:
         return set()
     return {f"{tables:05d}-{run[:16]}"}

@@ -20,7 +20,7 @@ class Watched:
 
     def __init__(self, local: LocalFederation, name: str, verb: str, *options: str) -> None:
         self.name = name
-        _, _, _, *arguments = local.command(name, verb, "--log-format=json", *options)
+        _, _, _, *arguments = local.make_command(name, verb, "--log-format=json", *options)
         self.process = Role(arguments)
         self.said: list[Said] = []
         self.stray: list[str] = []

@@ -14,7 +14,7 @@ from benchmarks.evidence import figures, page
 from benchmarks.evidence.measure import constants, load, measure, save
 from benchmarks.evidence.model import has_time, lies_on_disk, predicted
 from benchmarks.evidence.rows import Row, all_rows
-from privet.boosting.cost_estimate import HIDDEN, REFERENCE
+from privet.boosting.cost_estimate import OVERLAP_FRACTION, REFERENCE_SPEED
 
 ROOT = Path(__file__).parents[2]
 
@@ -89,12 +89,12 @@ def calibrate(folder: Path) -> None:
         ]
     )
     times = [predicted(row) for row in found]
-    other = [time.delays + (1 - HIDDEN) * time.carrying for time in times]
+    other = [time.delays + (1 - OVERLAP_FRACTION) * time.transfer_seconds for time in times]
     seconds = np.array([float(row["seconds"]) for row in found]) - np.array(other)
     names = ("start", "per_round", "per_online_byte", "per_offline_byte", "per_product")
     fitted = constants(values, seconds)
     for name, value in zip(names, fitted, strict=True):
-        print(f"{name:18}{value:12.3g}   now {getattr(REFERENCE, name):.3g}")
+        print(f"{name:18}{value:12.3g}   now {getattr(REFERENCE_SPEED, name):.3g}")
     for row, guess, measured in zip(found, values @ fitted, seconds, strict=True):
         print(f"{row['key']:36}{measured:9.1f}{guess:9.1f}")
 

@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 from benchmarks.evidence.measure import load
 from benchmarks.evidence.model import by_paper, has_time, predicted
 from privet.experiments.plots import (
-    COLOURS,
-    INK,
-    count_on,
-    image_of,
-    legend_above,
-    logarithmic,
-    style,
+    DARK_INK,
+    PROTOCOL_COLOURS,
+    apply_style,
+    put_legend_above,
+    render_figure,
+    use_integer_ticks,
+    use_log_scale,
 )
 
 MARKS = ("o", "s", "^", "D", "v", "P", "x", "*")
@@ -30,7 +30,7 @@ def draw(folder: Path) -> list[str]:
     found = {path.stem: load(path) for path in sorted(folder.glob("*.csv"))}
     names = available(folder)
     for name in names:
-        with style():
+        with apply_style():
             save(_FIGURES[name][1](found), folder / f"{name}.svg")
     return names
 
@@ -42,7 +42,7 @@ def available(folder: Path) -> list[str]:
 
 def save(figure: Any, path: Path) -> None:
     """Write a figure."""
-    path.write_bytes(image_of(figure))
+    path.write_bytes(render_figure(figure))
 
 
 def panels(columns: int, rows: int = 1, size: tuple[float, float] = (3.6, 3.0)) -> tuple[Any, Any]:
@@ -54,7 +54,7 @@ def panels(columns: int, rows: int = 1, size: tuple[float, float] = (3.6, 3.0)) 
 def line(axes: Any, protocol: str, label: str, points: Points, **look: Any) -> None:
     """Draw one line, in the colour of its protocol."""
     points = sorted(points)
-    drawn = {"color": COLOURS[protocol], "marker": "o", "markersize": 4, **look}
+    drawn = {"color": PROTOCOL_COLOURS[protocol], "marker": "o", "markersize": 4, **look}
     axes.plot([x for x, _ in points], [y for _, y in points], label=label, **drawn)
 
 
@@ -78,7 +78,7 @@ def _learning(found: dict[str, list[Point]]) -> Any:
             line(axes, protocol, protocol, points, **{**few, **wide})
         axes.set(title=data, xlabel="tables", ylabel="RMSE" if regression else "test error")
         axes.grid()
-        count_on(axes.xaxis)
+        use_integer_ticks(axes.xaxis)
     figure.legend(*line_of_axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
@@ -107,18 +107,18 @@ def _both(
             theirs = [(float(row[column]), *by_paper(row)) for row in rows]
             dashed = {"linestyle": "--", "marker": "x"}
             line(left, "paper", "paper, cost model", [(x, t.total) for x, _, t in theirs], **dashed)
-            sent = [(x, cost.online / 1e6) for x, cost, _ in theirs]
+            sent = [(x, cost.online_bytes / 1e6) for x, cost, _ in theirs]
             line(right, "paper", "paper, between participants", sent)
         left.set(xlabel=label, ylabel="seconds")
         right.set(xlabel=label, ylabel="MB")
         for axes in (left, right):
             axes.grid()
             if log:
-                logarithmic(axes, "xy")
+                use_log_scale(axes, "xy")
             else:
-                count_on(axes.xaxis, values)
-                logarithmic(axes, "y") if against_paper else axes.set_ylim(bottom=0)
-            legend_above(axes)
+                use_integer_ticks(axes.xaxis, values)
+                use_log_scale(axes, "y") if against_paper else axes.set_ylim(bottom=0)
+            put_legend_above(axes)
         return figure
 
     return function
@@ -141,7 +141,7 @@ def _parameters(data: str) -> Callable[[dict[str, list[Point]]], Any]:
                 line(axes, "masked", f"masked, N = {samples:,}", points, **look)
             axes.set(xlabel=column, ylabel="seconds", ylim=(0, None))
             axes.grid()
-            count_on(axes.xaxis, [float(row[column]) for row in rows])
+            use_integer_ticks(axes.xaxis, [float(row[column]) for row in rows])
         handles = line_of_axes[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=4)
         figure.suptitle(data)
@@ -162,15 +162,15 @@ def _model(found: dict[str, list[Point]]) -> Any:
                     [predicted(row).total for row in rows],
                     linestyle="",
                     marker=MARKS[number % len(MARKS)],
-                    color=COLOURS[protocol],
+                    color=PROTOCOL_COLOURS[protocol],
                     markersize=4,
                     fillstyle="full" if number < len(MARKS) else "none",
                     label=f"{protocol}, by {section}" if section != "efficiency" else protocol,
                 )
     _, high = axes.get_xlim()
-    axes.plot([1, high], [1, high], color=INK, linewidth=0.8)
+    axes.plot([1, high], [1, high], color=DARK_INK, linewidth=0.8)
     axes.set(xlabel="measured seconds", ylabel="cost model's seconds")
-    logarithmic(axes, "xy")
+    use_log_scale(axes, "xy")
     axes.grid()
     figure.legend(loc="outside right upper", fontsize=8)
     return figure

@@ -18,15 +18,15 @@ from benchmarks.evidence.rows import Row
 from privet import Params, load_dataset
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
-from privet.boosting.cost_estimate import Estimate, estimate
+from privet.boosting.cost_estimate import CostEstimate, estimate_cost
 from privet.boosting.model import Feature, Model
-from privet.boosting.simulation import Federated, train, train_federated
-from privet.boosting.training import Federation
+from privet.boosting.simulation import FederatedResult, train_federated, train_locally
+from privet.boosting.training import TrainingSpec
 from privet.data.datasets import DataSet
 from privet.data.frame import Frame
-from privet.data.partition import split_columns, split_rows
+from privet.data.partition import split_frame, split_rows
 from privet.experiments import experiment
-from privet.experiments.experiment import evaluate
+from privet.experiments.experiment import compute_metrics
 from privet.runtime.local.network import Network
 from privet.version import __version__
 
@@ -82,12 +82,15 @@ def _learn(row: Row, rows: Frame, test: Frame, params: Params) -> list[Figures]:
         return list(_catboost(rows, test, params))
     parties = [
         bucket_columns(party.name, party.frame.names, party.frame.columns, params.buckets)
-        for party in split_columns(rows, row.parties)
+        for party in split_frame(rows, row.parties)
     ]
-    model = train(parties, rows.label, params, row.protocol)
+    model = train_locally(parties, rows.label, params, row.protocol)
     objective = params.objective
     return [
-        {"table": count, **evaluate(objective, _first(model, count).predict(test.columns), test)}
+        {
+            "table": count,
+            **compute_metrics(objective, _first(model, count).predict(test.columns), test),
+        }
         for count in range(1, params.tables + 1)
     ]
 
@@ -113,7 +116,7 @@ def _catboost(rows: Frame, test: Frame, params: Params) -> list[Figures]:
             "loss_function": "RMSE" if regression else "Logloss",
             "iterations": params.tables,
             "depth": params.depth,
-            "border_count": params.candidates,
+            "border_count": params.max_cut_count,
             "l2_leaf_reg": params.l2,
             "learning_rate": params.learning_rate,
             "leaf_estimation_iterations": 1,
@@ -132,7 +135,7 @@ def _catboost(rows: Frame, test: Frame, params: Params) -> list[Figures]:
     for count in range(1, params.tables + 1):
         predicted = model.predict(test.columns.T, prediction_type=kind, ntree_end=count)
         values = np.asarray(predicted if regression else predicted[:, 1], dtype=np.float64)
-        found.append({"table": count, **evaluate(params.objective, values, test)})
+        found.append({"table": count, **compute_metrics(params.objective, values, test)})
     return found
 
 
@@ -142,7 +145,7 @@ def _time(row: Row, rows: Frame, params: Params) -> list[Figures]:
     started = time.perf_counter()
     parties = [
         bucket_columns(party.name, party.frame.names, party.frame.columns, params.buckets)
-        for party in split_columns(rows, row.parties)
+        for party in split_frame(rows, row.parties)
     ]
     done_at: list[float] = []
     federated = train_federated(
@@ -169,13 +172,13 @@ def _time(row: Row, rows: Frame, params: Params) -> list[Figures]:
     ]
 
 
-def _scaled(row: Row, federated: Federated, wall: float) -> Figures:
-    meters = federated.outcome.meters
-    seconds = experiment.seconds(federated.outcome, wall)
-    traffic = experiment.traffic(federated.outcome)
-    rounds = experiment.rounds(meters[0], row.trained * row.depth)
+def _scaled(row: Row, federated: FederatedResult, wall: float) -> Figures:
+    meters = federated.program_result.meters
+    seconds = experiment.measure_seconds(federated.program_result, wall)
+    traffic = experiment.measure_traffic(federated.program_result)
+    rounds = experiment.measure_rounds(meters[0], row.trained * row.depth)
     factor = row.tables / row.trained
-    setup_rounds = meters[0].total("online", "setup").rounds
+    setup_rounds = meters[0].sum_traffic("online", "setup").rounds
     before = wall - seconds.online  # starting, bucketing, setting up
     return {
         "seconds": before + factor * seconds.online,
@@ -186,7 +189,7 @@ def _scaled(row: Row, federated: Federated, wall: float) -> Figures:
         "online_bytes": round(factor * traffic.online_total),
         "setup_bytes": traffic.setup_total,
         "offline_bytes": round(factor * traffic.offline_total),
-        "peak_rss_mb": federated.outcome.peak_rss_mb,
+        "peak_rss_mb": federated.program_result.peak_rss_mb,
     }
 
 
@@ -195,15 +198,15 @@ def _predicted(row: Row, parties: list[Any], params: Params) -> Figures:
     cost = cost_of(row, parties, params)
     return {
         "predicted_rounds": cost.rounds,
-        "predicted_bytes": cost.online,
-        "predicted_offline_bytes": cost.offline,
-        "products": cost.multiplications,
+        "predicted_bytes": cost.online_bytes,
+        "predicted_offline_bytes": cost.offline_bytes,
+        "products": cost.n_multiplications,
     }
 
 
-def cost_of(row: Row, parties: list[Any], params: Params) -> Estimate:
+def cost_of(row: Row, parties: list[Any], params: Params) -> CostEstimate:
     """Return what all tables of a row cost, by the costs in code."""
-    federation = Federation(
+    federation = TrainingSpec(
         protocol=row.protocol,
         params=params.model_copy(update={"tables": row.tables}),
         parties=tuple(party.owner for party in parties),
@@ -211,7 +214,7 @@ def cost_of(row: Row, parties: list[Any], params: Params) -> Estimate:
         active=len(parties) - 1,
         prediction_bits=params.objective.prediction_bits,
     )
-    return estimate(federation, federation.plan(parties[0].n_samples))
+    return estimate_cost(federation, federation.make_plan(parties[0].n_samples))
 
 
 def environment() -> Figures:

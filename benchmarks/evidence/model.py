@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from privet.boosting.cost_estimate import Estimate, Time, estimate, time_of
+from privet.boosting.cost_estimate import CostEstimate, TimeEstimate, estimate_cost, estimate_time
 from privet.boosting.model import Feature
-from privet.boosting.training import Federation
+from privet.boosting.training import TrainingSpec
 from privet.runtime.local.network import Network
 from privet.spec.params import Params
 
@@ -18,29 +18,29 @@ _IN_MEMORY = 1 << 26
 """Indicator matrices of more elements lie in a file, and are read for every level."""
 
 
-def predicted(row: Mapping[str, str]) -> Time:
+def predicted(row: Mapping[str, str]) -> TimeEstimate:
     """Return the time that a row should take."""
     return _time(row, cost_of(row))
 
 
-def cost_of(row: Mapping[str, str]) -> Estimate:
+def cost_of(row: Mapping[str, str]) -> CostEstimate:
     """Return what a row costs, as it was computed when it was measured."""
-    return Estimate(
+    return CostEstimate(
         rounds=int(row["predicted_rounds"]),
-        online=int(row["predicted_bytes"]),
-        offline=int(row["predicted_offline_bytes"]),
-        memory=0,
-        multiplications=int(row["products"]),
+        online_bytes=int(row["predicted_bytes"]),
+        offline_bytes=int(row["predicted_offline_bytes"]),
+        memory_bytes=0,
+        n_multiplications=int(row["products"]),
     )
 
 
-def by_paper(row: Mapping[str, str]) -> tuple[Estimate, Time]:
+def by_paper(row: Mapping[str, str]) -> tuple[CostEstimate, TimeEstimate]:
     """Return what the same training would cost by the paper's protocol, and its time."""
     cost = counted(row, "paper")
     return cost, _time(row, cost)
 
 
-def counted(row: Mapping[str, str], protocol: str, classes: int = 2) -> Estimate:
+def counted(row: Mapping[str, str], protocol: str, classes: int = 2) -> CostEstimate:
     """Return what a training of a row's sizes costs by a protocol, counted without training."""
     parties = tuple(f"party{number}" for number in range(int(row["parties"])))
     owners = [
@@ -50,7 +50,7 @@ def counted(row: Mapping[str, str], protocol: str, classes: int = 2) -> Estimate
     ]
     sizes: dict[str, Any] = {name: int(row[name]) for name in ("tables", "depth", "buckets")}
     params = Params(task=row["task"], classes=classes, learning_rate=1.0, **sizes)
-    federation = Federation(
+    federation = TrainingSpec(
         protocol=protocol,
         params=params,
         parties=parties,
@@ -58,16 +58,16 @@ def counted(row: Mapping[str, str], protocol: str, classes: int = 2) -> Estimate
         active=len(parties) - 1,
         prediction_bits=params.objective.prediction_bits,
     )
-    return estimate(federation, federation.plan(int(row["samples"])))
+    return estimate_cost(federation, federation.make_plan(int(row["samples"])))
 
 
-def _time(row: Mapping[str, str], cost: Estimate) -> Time:
+def _time(row: Mapping[str, str], cost: CostEstimate) -> TimeEstimate:
     network = Network.parse(row["network"])
     # Where each has a rate of its own, it is for what it sends.
     share = 1 if network.shared else int(row["parties"])
     rate = math.inf if network.delay_ms is None else network.mbit * 1e6 / 8 * share
     crowd = (int(row["parties"]) + 1) / int(row["machine"].split()[0])
-    return time_of(cost, (network.delay_ms or 0.0) / 1000, rate, crowd)
+    return estimate_time(cost, (network.delay_ms or 0.0) / 1000, rate, crowd)
 
 
 def lies_on_disk(row: Mapping[str, str]) -> bool:

@@ -299,11 +299,11 @@ def _why(row: dict[str, str]) -> str:
         return "the constants are fitted to `masked`; `paper` computes more for each byte"
     if float(row["wall_seconds"]) < 5:
         return "a run of seconds: starting the processes varies"
-    if time.computing > max(time.delays, time.carrying):
+    if time.compute_seconds > max(time.delays, time.transfer_seconds):
         return (
             "mostly computing, at sizes or with numbers of processes that the constants were not "
             "fitted to"
         )
-    if time.carrying > time.delays:
+    if time.transfer_seconds > time.delays:
         return "mostly carrying: how much of computing it hides varies"
     return "mostly delays: processes that share two cores wake up late"

@@ -40,7 +40,7 @@ def simulate_timed(
         return outcome, [float(path.read_text()) for path in Path(folder).iterdir()]
 
 
-def train_timed(*arguments: Any, **options: Any) -> tuple[simulation.Federated, list[float]]:
+def train_timed(*arguments: Any, **options: Any) -> tuple[simulation.FederatedResult, list[float]]:
     """Train as `train_federated` does; return also the processor seconds of every process."""
     seconds: list[float] = []
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # These come when they are first asked for: with them come numpy, scikit-learn, TLS and processes,
 # whose seconds of importing a command that does not need them should not spend.
-_LAZY = {
+_LAZY_IMPORTS = {
     "DATASETS": "privet.data.datasets",
     "Comparison": "privet.experiments.comparison",
     "DataSet": "privet.data.datasets",
@@ -85,9 +85,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LAZY:
+    if name not in _LAZY_IMPORTS:
         raise AttributeError(f"module 'privet' has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+    return getattr(import_module(_LAZY_IMPORTS[name]), name)
 
 
 def __dir__() -> list[str]:

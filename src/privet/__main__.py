@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from privet.errors import INTERRUPTED
+from privet.errors import EXIT_CODE_INTERRUPTED
 
 
 def main() -> None:
@@ -14,7 +14,7 @@ def main() -> None:
 
         run()
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(EXIT_CODE_INTERRUPTED)
 
 
 if __name__ == "__main__":

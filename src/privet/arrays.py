@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IndexArray: TypeAlias = npt.NDArray[np.intp]
-Indices: TypeAlias = slice | IndexArray
+IndexSelection: TypeAlias = slice | IndexArray
 """Some of many, in rising order; a slice where that says it."""
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 BucketArray: TypeAlias = npt.NDArray[np.uint8]

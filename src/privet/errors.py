@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-INTERRUPTED: Final = 130
+EXIT_CODE_INTERRUPTED: Final = 130
 """The exit code of one that was asked to end."""
 
 
@@ -62,7 +62,7 @@ class PrivetError(Exception):
         """
         return next(each.__name__ for each in type(self).__mro__ if each.__module__ == __name__)
 
-    def note_step(self, step: str) -> None:
+    def set_step_if_unknown(self, step: str) -> None:
         """Note the step that it happened at, unless it is known already or there is none."""
         self.step = self.step or step or None
 
@@ -103,9 +103,9 @@ class PeerError(PrivetError):
     """Another participant failed. The session is over: nothing is retried under old masks."""
 
     exit_code = 7
-    doubt: int = 0
+    cause_rank: int = 0
     """How likely the peer only failed because another one did (`transport.connection.Doubt`)."""
-    called: str | None = None
+    display_name: str | None = None
     """What the peer is called in words, if its name says too little."""
 
     def __init__(self, peer: str | None, problem: str, step: str | None = None) -> None:
@@ -115,7 +115,7 @@ class PeerError(PrivetError):
         self.step = step or None
 
     def __str__(self) -> str:
-        who = self.called or self.peer
+        who = self.display_name or self.peer
         return self.problem if who is None else f"{who}: {self.problem}"
 
 
@@ -126,9 +126,9 @@ class PeerLostError(PeerError):
 class PeerFailedError(PeerLostError):
     """A peer cannot take part: it says so, or what answers in its place is not the agreed one."""
 
-    def __init__(self, peer: str, problem: str, its_code: int = PeerError.exit_code) -> None:
+    def __init__(self, peer: str, problem: str, peer_exit_code: int = PeerError.exit_code) -> None:
         super().__init__(peer, problem)
-        self.its_code = its_code
+        self.peer_exit_code = peer_exit_code
         """The exit code that tells in which kind of way it failed."""
 
 

@@ -36,7 +36,7 @@ def check_writable(path: str | Path) -> None:
         raise UnavailableError(f"{path.parent} cannot be written to; choose another place")
 
 
-def make_way(path: str | Path) -> None:
+def prepare_output(path: str | Path) -> None:
     """See that a file could be written there; remove what a killed process has left of it.
 
     For the start of a command: whoever writes the same file meanwhile would lose it.
@@ -44,10 +44,10 @@ def make_way(path: str | Path) -> None:
     check_writable(path)
     path = Path(path).resolve()
     for left in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 2 * _TOKEN_BYTES}"):
-        remove(left)
+        remove_file(left)
 
 
-def check_room(folder: Path, nbytes: int) -> None:
+def check_free_space(folder: Path, nbytes: int) -> None:
     """Raise UnavailableError unless so many bytes can be written to a directory."""
     free = shutil.disk_usage(folder).free
     if free < nbytes:
@@ -69,7 +69,7 @@ def make_folder(folder: str | Path) -> Path:
     return folder
 
 
-def remove(path: Path) -> None:
+def remove_file(path: Path) -> None:
     """Remove a file that is not needed any more."""
     try:
         path.unlink(missing_ok=True)
@@ -94,7 +94,7 @@ def write_atomically(path: str | Path, content: bytes, *, private: bool = False)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
-        _sync_folder(path.parent)
+        _sync_directory(path.parent)
     except OSError as error:
         raise UnavailableError(f"{path}: cannot be written: {error.strerror}") from None
     finally:  # an interrupt, too, leaves nothing behind
@@ -102,7 +102,7 @@ def write_atomically(path: str | Path, content: bytes, *, private: bool = False)
 
 
 @contextlib.contextmanager
-def all_or_none() -> Iterator[list[Path]]:
+def remove_on_failure() -> Iterator[list[Path]]:
     """Yield a list for the names of new files, which are removed again if not all can be made.
 
     A name goes into the list before its file is made.
@@ -116,7 +116,7 @@ def all_or_none() -> Iterator[list[Path]]:
         raise
 
 
-def extend(path: Path, end: int, content: bytes) -> None:
+def append_durably(path: Path, end: int, content: bytes) -> None:
     """Write bytes behind the first `end` of a file, and wait until they are on disk.
 
     What lies behind these already, of a write that was cut short, is cut off.
@@ -132,7 +132,7 @@ def extend(path: Path, end: int, content: bytes) -> None:
         raise UnavailableError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync_directory(folder: Path) -> None:
     """Make sure that a new name in a directory survives a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -141,10 +141,10 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-Doing = Literal["train", "predict", "serve"]
+LockPurpose = Literal["train", "predict", "serve"]
 """What a folder is locked for: to train, align or write the table anew; to predict or export a
 model; to serve it."""
-_WORDS: dict[Doing, str] = {
+_PURPOSE_TEXTS: dict[LockPurpose, str] = {
     "train": "works there for the job",
     "predict": "predicts or exports there for the job",
     "serve": "serves there for the job",
@@ -152,10 +152,10 @@ _WORDS: dict[Doing, str] = {
 
 
 @contextlib.contextmanager
-def locked(folder: str | Path, job: str, doing: Doing = "train") -> Iterator[None]:
+def lock_job(folder: str | Path, job_name: str, purpose: LockPurpose = "train") -> Iterator[None]:
     """Have a folder to ourselves, as far as one job goes; raise BusyError if it is taken."""
-    path = _path(make_folder(folder), job, doing)
-    descriptor = _lock(path, f"{_WORDS[doing]} {job!r}")
+    path = _make_lock_path(make_folder(folder), job_name, purpose)
+    descriptor = _acquire_lock(path, f"{_PURPOSE_TEXTS[purpose]} {job_name!r}")
     try:
         yield
     finally:
@@ -163,10 +163,10 @@ def locked(folder: str | Path, job: str, doing: Doing = "train") -> Iterator[Non
         os.close(descriptor)
 
 
-def holder(folder: str | Path, job: str, doing: Doing) -> str | None:
+def find_lock_holder(folder: str | Path, job_name: str, purpose: LockPurpose) -> str | None:
     """Return the number of the process that has a lock; None if nobody has."""
     try:
-        descriptor = os.open(_path(Path(folder), job, doing), os.O_RDONLY)
+        descriptor = os.open(_make_lock_path(Path(folder), job_name, purpose), os.O_RDONLY)
     except OSError:
         return None
     try:
@@ -180,20 +180,20 @@ def holder(folder: str | Path, job: str, doing: Doing) -> str | None:
     return None
 
 
-def _path(folder: Path, job: str, doing: Doing) -> Path:
-    return folder / (f".{job}.lock" if doing == "train" else f".{job}@{doing}.lock")
+def _make_lock_path(folder: Path, job_name: str, purpose: LockPurpose) -> Path:
+    return folder / (f".{job_name}.lock" if purpose == "train" else f".{job_name}@{purpose}.lock")
 
 
 def _read(descriptor: int) -> str:
     return os.read(descriptor, 20).decode(errors="replace") or "unknown"
 
 
-def _lock(path: Path, whose: str) -> int:
+def _acquire_lock(path: Path, holder_text: str) -> int:
     while True:
         descriptor = _open(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(descriptor, path):  # and not removed by who had it before
+            if _is_same_file(descriptor, path):  # and not removed by who had it before
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, str(os.getpid()).encode())
                 return descriptor
@@ -201,7 +201,8 @@ def _lock(path: Path, whose: str) -> int:
             process = _read(descriptor)
             os.close(descriptor)
             raise BusyError(
-                f"{path.parent}: process {process} {whose}: wait until it has ended, or stop it"
+                f"{path.parent}: process {process} {holder_text}: wait until it has ended, or stop "
+                "it"
             ) from None
         except OSError as error:
             os.close(descriptor)
@@ -216,7 +217,7 @@ def _open(path: Path) -> int:
         raise UnavailableError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
+def _is_same_file(descriptor: int, path: Path) -> bool:
     """Tell whether a file is still the one of that name."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())

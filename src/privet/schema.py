@@ -19,11 +19,11 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-_MOST_COMPLAINTS = 5
-_MOST_BYTES = 1 << 24  # of a file that a person writes
+_MAX_REPORTED_ERRORS = 5
+_MAX_FILE_BYTES = 1 << 24  # of a file that a person writes
 
 
-class Checked(BaseModel):
+class StrictSchema(BaseModel):
     """Values that do not change, of the types they are declared with, and no others.
 
     The base of what a person configures and of what a file or a message holds; these differ in how
@@ -33,14 +33,14 @@ class Checked(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class Config(Checked):
+class Config(StrictSchema):
     """The base of everything a person configures: read from TOML, refused by ParameterError."""
 
     def __init__(self, /, **values: Any) -> None:
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ParameterError(explain(error)) from None
+            raise ParameterError(format_validation_error(error)) from None
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> Self:
@@ -66,8 +66,8 @@ def read_toml(path: str | Path) -> tuple[str, dict[str, Any]]:
     """Return the text of a TOML file and its values; every complaint names the file."""
     try:
         with Path(path).open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
+            content = file.read(_MAX_FILE_BYTES + 1)
+        if len(content) > _MAX_FILE_BYTES:
             raise ParameterError(f"{path}: is too long for such a file; is it another one?")
         text = content.decode()
         values = parse_toml(text)
@@ -84,14 +84,14 @@ def read_toml(path: str | Path) -> tuple[str, dict[str, Any]]:
         raise ParameterError(f"{path}: not TOML: {error}") from None
 
 
-def printable(text: str) -> bool:
+def is_printable(text: str) -> bool:
     """Tell whether a name can stand in a message, a table and another participant's terminal."""
     return text.isprintable() and bool(text.strip())
 
 
-def quoted(text: object, most: int = 80) -> str:
+def quote_untrusted(text: object, max_length: int = 80) -> str:
     """Return what somebody else wrote, fit to be shown: short, and without control characters."""
-    shown = str(text)[:most]
+    shown = str(text)[:max_length]
     return shown if shown.isprintable() else repr(shown)
 
 
@@ -104,11 +104,11 @@ def check_name(name: str) -> None:
         )
 
 
-def explain(error: ValidationError) -> str:
+def format_validation_error(error: ValidationError) -> str:
     """Say in one line which keys are wrong, how, and what was given."""
     complaints = []
     details = error.errors(include_url=False)
-    for detail in details[:_MOST_COMPLAINTS]:
+    for detail in details[:_MAX_REPORTED_ERRORS]:
         where = ".".join(str(part) for part in detail["loc"]) or "the whole"
         message = detail["msg"][:1].lower() + detail["msg"][1:]
         if detail["type"] == "extra_forbidden":
@@ -116,21 +116,21 @@ def explain(error: ValidationError) -> str:
         elif detail["type"] == "missing":
             complaints.append(f"{where}: is required")
         elif detail["type"] == "value_error":
-            complaints.append(_own_words(detail["loc"], detail["ctx"]["error"]))
+            complaints.append(_format_check_error(detail["loc"], detail["ctx"]["error"]))
         else:
-            complaints.append(f"{where}: {message}, got {_brief(detail['input'])}")
-    if len(details) > _MOST_COMPLAINTS:
-        complaints.append(f"and {len(details) - _MOST_COMPLAINTS} more")
+            complaints.append(f"{where}: {message}, got {_abbreviate(detail['input'])}")
+    if len(details) > _MAX_REPORTED_ERRORS:
+        complaints.append(f"and {len(details) - _MAX_REPORTED_ERRORS} more")
     return "; ".join(complaints)
 
 
-def _own_words(path: tuple[int | str, ...], error: Exception) -> str:
+def _format_check_error(path: tuple[int | str, ...], error: Exception) -> str:
     """Say what a check of ours found, which names the key itself if it is one further inside."""
     where = ".".join(str(part) for part in path)
     joint = "." if isinstance(error, ParameterError) else ": "
     return f"{where}{joint}{error}" if where else str(error)
 
 
-def _brief(value: object) -> str:
+def _abbreviate(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -13,18 +13,20 @@ import pytest
 
 from privet.arithmetic import large_arrays
 from privet.arithmetic.prg import Place, Prg
-from privet.arithmetic.ring_lwe import Lattice, binomial
-from privet.arithmetic.rings import BITS, Z64, integers_modulo
-from privet.gates.masked.indicators import sort_all
+from privet.arithmetic.ring_lwe import RingLwe, binomial
+from privet.arithmetic.rings import BIT_RING, Z64, get_integer_ring
+from privet.gates.masked.indicators import sort_features
 
 PLACE = Place("rows", (1,), 2)
-MANY = 3 * large_arrays.LARGE + 5
+MANY = 3 * large_arrays.MIN_PARALLEL_ELEMENTS + 5
 
 
 def test_blocks_are_all_of_it() -> None:
-    found = np.concatenate([np.arange(10)[where] for where in large_arrays.blocks(10, 3)])
+    found = np.concatenate(
+        [np.arange(10)[where] for where in large_arrays.split_into_blocks(10, 3)]
+    )
     assert found.tolist() == list(range(10))
-    assert large_arrays.blocks(0) == []
+    assert large_arrays.split_into_blocks(0) == []
 
 
 def test_work_is_spread_over_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,14 +41,14 @@ def test_work_is_spread_over_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         def inner(_: int) -> None:
             threads.add(threading.current_thread().name)
 
-        large_arrays.each(inner, range(3), large_arrays.LARGE)
+        large_arrays.run_blocks(inner, range(3), large_arrays.MIN_PARALLEL_ELEMENTS)
 
     monkeypatch.setattr(large_arrays, "_pool", large_arrays._pool.__wrapped__)
-    large_arrays.each(work, range(4), large_arrays.LARGE)
+    large_arrays.run_blocks(work, range(4), large_arrays.MIN_PARALLEL_ELEMENTS)
     assert len(threads) >= 2
     assert all(name.startswith("rows") for name in threads)
     threads.clear()
-    large_arrays.each(lambda _: threads.add(threading.current_thread().name), range(9), 9)
+    large_arrays.run_blocks(lambda _: threads.add(threading.current_thread().name), range(9), 9)
     assert threads == {threading.current_thread().name}
 
 
@@ -58,20 +60,20 @@ def test_what_goes_wrong_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ValueError("the third one")
 
     with pytest.raises(ValueError, match="the third one"):
-        large_arrays.each(work, range(9), large_arrays.LARGE)
+        large_arrays.run_blocks(work, range(9), large_arrays.MIN_PARALLEL_ELEMENTS)
 
 
 def _add() -> Any:
-    ring, rng = integers_modulo(44), np.random.default_rng(1)
+    ring, rng = get_integer_ring(44), np.random.default_rng(1)
     x, y = (rng.integers(0, 1 << 44, MANY, dtype=np.uint64) for _ in range(2))
     total = x.copy()
-    ring.accumulate(total, y)
+    ring.add_in_place(total, y)
     found = ring.add(x, y), ring.subtract(x, y), ring.multiply(x, y), total
     expected = x + y, x - y, x * y, x + y
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
     bits = (x & np.uint64(255)).astype(np.uint8)
-    np.testing.assert_array_equal(BITS.add(bits, bits[::-1].copy()), bits ^ bits[::-1])
+    np.testing.assert_array_equal(BIT_RING.add(bits, bits[::-1].copy()), bits ^ bits[::-1])
     return found
 
 
@@ -85,12 +87,14 @@ def _draw() -> Any:
 
 
 def _spread() -> Any:
-    lattice = Lattice("ab" * 32, MANY, 40)
+    lattice = RingLwe("ab" * 32, MANY, 40)
     secret = np.zeros((1, 2048), dtype=np.uint64)
     secret[0, 1] = 1  # X: every block's polynomial, moved on by one
-    found = lattice.spread(secret)
+    found = lattice.expand_secrets(secret)
     last = lattice.polynomials(slice(3, 4))[0]
-    np.testing.assert_array_equal(lattice.ring.reduce(found[0, 3 * 2048 + 1 : 4 * 2048]), last[:-1])
+    np.testing.assert_array_equal(
+        lattice.ring.reduce_modulus(found[0, 3 * 2048 + 1 : 4 * 2048]), last[:-1]
+    )
     return np.stack([found[0], binomial(Prg(b"e" * 32), PLACE, (MANY,), lattice.ring)])
 
 
@@ -114,12 +118,12 @@ def test_sums_up_to_cuts(cuts: int, rows: int, kind: type[np.unsignedinteger[Any
     vectors = rng.integers(0, 1 << 63, (3, rows), dtype=np.uint64).astype(kind)
     some = np.flatnonzero(rng.integers(0, 3, rows))
     for chosen in (slice(rows), some):
-        taken = sort_all({2: bucket[chosen]}, [0, 0, cuts])[2]
+        taken = sort_features({2: bucket[chosen]}, [0, 0, cuts])[2]
         expected = [
             [v[chosen][bucket[chosen] <= cut].sum(dtype=kind) for v in vectors]
             for cut in range(cuts)
         ]
-        found = taken.sums(vectors[:, chosen])
+        found = taken.sum_up_to_cuts(vectors[:, chosen])
         assert found.shape == (cuts, 3)
         assert found.dtype == kind
         np.testing.assert_array_equal(found, np.array(expected, dtype=kind).reshape(cuts, 3))
@@ -128,16 +132,16 @@ def test_sums_up_to_cuts(cuts: int, rows: int, kind: type[np.unsignedinteger[Any
 @pytest.mark.skipif(sys.platform != "linux", reason="open files are found in /proc")
 def test_many_features_take_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
     def sums() -> list[Any]:
-        own = sort_all(buckets, [7] * 40)
+        own = sort_features(buckets, [7] * 40)
         counts.append(len(os.listdir("/proc/self/fd")))
-        return [own[j].sums(vectors) for j in buckets]
+        return [own[j].sum_up_to_cuts(vectors) for j in buckets]
 
     rng = np.random.default_rng(4)
     buckets = {j: rng.integers(0, 8, 1000, dtype=np.uint8) for j in range(5, 30)}
     vectors = rng.integers(0, 1 << 63, (2, 1000), dtype=np.uint64)
     counts: list[int] = []
     expected = sums()
-    monkeypatch.setattr(large_arrays, "IN_MEMORY", 0)
+    monkeypatch.setattr(large_arrays, "MAX_MEMORY_BYTES", 0)
     np.testing.assert_array_equal(sums(), expected)
     assert counts[1] == counts[0] + 1
-    assert sort_all({}, []) == {}
+    assert sort_features({}, []) == {}

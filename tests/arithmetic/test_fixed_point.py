@@ -26,14 +26,14 @@ def test_an_error_of_half_a_unit(code: FixedPoint, fraction: float) -> None:
     value = fraction * code.limit * (1 - 2**-20)
     error = abs(code.decode(code.encode(value)).item() - value)
     # Above 2^53 units the double itself is on the grid, or coarser than it.
-    assert error <= code.unit / 2
+    assert error <= code.resolution / 2
 
 
 @given(codes)
 def test_the_range_is_checked(code: FixedPoint) -> None:
     below = np.nextafter(code.limit, 0)
     assert code.decode(code.encode([below, -below])).tolist() == pytest.approx(
-        [below, -below], abs=code.unit / 2
+        [below, -below], abs=code.resolution / 2
     )
     for bad in (code.limit, -code.limit, math.inf, -math.inf, math.nan, 1e300):
         with pytest.raises(DataError, match="value 2 of 2 does not fit into fixed point"):

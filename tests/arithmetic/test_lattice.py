@@ -10,20 +10,20 @@ from privet.arithmetic import large_arrays
 from privet.arithmetic import ring_lwe as module
 from privet.arithmetic.prg import Place, Prg
 from privet.arithmetic.ring_lwe import (
-    ERROR_BITS,
-    MOST_BITS,
-    SAFE_BITS,
-    Lattice,
-    SmallProducts,
+    BINOMIAL_ERROR_BITS,
+    MAX_MODULUS_BITS,
+    SAFE_MODULUS_BITS,
+    RingLwe,
+    SmallFactorMatrix,
     binomial,
     degree_for,
     ternary,
 )
-from privet.arithmetic.rings import Z64, integers_modulo, signed
+from privet.arithmetic.rings import Z64, get_integer_ring, signed
 
 SEED = "07" * 32
 STREAM = Prg(bytes(32))
-DEGREES = pytest.mark.parametrize(("degree", "bits"), SAFE_BITS.items())
+DEGREES = pytest.mark.parametrize(("degree", "bits"), SAFE_MODULUS_BITS.items())
 
 
 def product(a: np.ndarray, s: np.ndarray) -> np.ndarray:
@@ -31,7 +31,7 @@ def product(a: np.ndarray, s: np.ndarray) -> np.ndarray:
     degree = len(s)
     whole = np.zeros(2 * degree, dtype=np.uint64)
     for k in np.flatnonzero(s):
-        whole[k : k + degree] += a * Z64.array(s[k])
+        whole[k : k + degree] += a * Z64.to_elements(s[k])
     found: np.ndarray = whole[:degree] - whole[degree:]
     return found
 
@@ -42,7 +42,7 @@ def product(a: np.ndarray, s: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("bits", [16, 32, 44, 64])
 def test_secrets(bits: int) -> None:
     """-1, 0 and 1, each as likely; another place has others, the same place the same."""
-    ring, shape = integers_modulo(bits), (60, degree_for(bits))
+    ring, shape = get_integer_ring(bits), (60, degree_for(bits))
     drawn = signed(ternary(STREAM, Place("s", (1,), 0), shape, ring))
     values, counts = np.unique(drawn, return_counts=True)
     assert values.tolist() == [-1, 0, 1]
@@ -58,16 +58,16 @@ def test_secrets(bits: int) -> None:
 @pytest.mark.parametrize("bits", [16, 32, 44, 64])
 def test_errors(bits: int) -> None:
     """A centred binomial of 40 bits, by mean, variance, kurtosis and how often it is 0."""
-    ring, size = integers_modulo(bits), 300_000
+    ring, size = get_integer_ring(bits), 300_000
     drawn = signed(binomial(STREAM, Place("e", (1,), 0), (3, size // 3), ring)).astype(float)
-    variance = ERROR_BITS / 4
+    variance = BINOMIAL_ERROR_BITS / 4
     assert abs(drawn.mean()) < 5 * np.sqrt(variance / size)
     assert abs(drawn.var() - variance) < 5 * np.sqrt(2 * variance**2 / size)
     kurtosis = (drawn**4).mean() / variance**2
-    assert abs(kurtosis - (3 - 2 / ERROR_BITS)) < 5 * np.sqrt(96 / size)
-    zero = 137846528820 / 2**ERROR_BITS  # 40 over 20
+    assert abs(kurtosis - (3 - 2 / BINOMIAL_ERROR_BITS)) < 5 * np.sqrt(96 / size)
+    zero = 137846528820 / 2**BINOMIAL_ERROR_BITS  # 40 over 20
     assert abs((drawn == 0).mean() - zero) < 5 * np.sqrt(zero / size)
-    assert np.abs(drawn).max() <= ERROR_BITS // 2
+    assert np.abs(drawn).max() <= BINOMIAL_ERROR_BITS // 2
     for lag in (1, 2, 64):
         moved = drawn.reshape(-1)[lag:] * drawn.reshape(-1)[:-lag]
         assert abs(moved.mean()) < 5 * variance / np.sqrt(size)
@@ -75,8 +75,8 @@ def test_errors(bits: int) -> None:
 
 def test_errors_do_not_depend_on_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = binomial(STREAM, Place("e", (), 0), (2, 1000), Z64)
-    cut = large_arrays.blocks
-    monkeypatch.setattr(large_arrays, "blocks", lambda count, size=77: cut(count, size))
+    cut = large_arrays.split_into_blocks
+    monkeypatch.setattr(large_arrays, "split_into_blocks", lambda count, size=77: cut(count, size))
     assert (whole == binomial(STREAM, Place("e", (), 0), (2, 1000), Z64)).all()
 
 
@@ -84,14 +84,14 @@ def test_errors_do_not_depend_on_pieces(monkeypatch: pytest.MonkeyPatch) -> None
 def test_public_polynomials(degree: int, bits: int) -> None:
     """Uniform, others in every block and for every seed, and the same for everybody."""
     rows = 20 * degree
-    lattice = Lattice(SEED, rows, bits)
+    lattice = RingLwe(SEED, rows, bits)
     assert lattice.degree == degree
     drawn = lattice.polynomials(slice(None))
     assert drawn.shape == (20, degree)
-    assert (drawn == Lattice(SEED, rows, bits).polynomials(slice(None))).all()
+    assert (drawn == RingLwe(SEED, rows, bits).polynomials(slice(None))).all()
     assert (lattice.polynomials(slice(3, 5)) == drawn[3:5]).all()
     assert len(np.unique(drawn)) == drawn.size
-    others = Lattice("08" * 32, rows, bits).polynomials(slice(None))
+    others = RingLwe("08" * 32, rows, bits).polynomials(slice(None))
     assert len(np.intersect1d(drawn, others)) == 0
     assert int(drawn.max()) < 1 << bits
     for bit in range(bits):
@@ -99,15 +99,15 @@ def test_public_polynomials(degree: int, bits: int) -> None:
         assert abs(ones - drawn.size / 2) < 5 * np.sqrt(drawn.size) / 2
 
 
-@pytest.mark.parametrize("bits", [0, MOST_BITS + 1])
+@pytest.mark.parametrize("bits", [0, MAX_MODULUS_BITS + 1])
 def test_unsafe_moduli_are_refused(bits: int) -> None:
     with pytest.raises(ValueError, match="a modulus of 1 to 64 bits"):
-        Lattice(SEED, 10, bits)
+        RingLwe(SEED, 10, bits)
 
 
 @pytest.mark.parametrize(("bits", "degree"), [(1, 2048), (44, 2048), (45, 4096), (64, 4096)])
 def test_larger_moduli_take_longer_polynomials(bits: int, degree: int) -> None:
-    lattice = Lattice(SEED, 2 * degree + 1, bits)
+    lattice = RingLwe(SEED, 2 * degree + 1, bits)
     assert (lattice.degree, lattice.blocks) == (degree, 3)
 
 
@@ -118,17 +118,19 @@ def test_larger_moduli_take_longer_polynomials(bits: int, degree: int) -> None:
 @pytest.mark.parametrize("largest", [1, 96, 500])
 def test_products_are_exact(bits: int, largest: int) -> None:
     """Of secrets, and of sums of several participants' and dealers'."""
-    ring = integers_modulo(bits)
-    lattice = Lattice(SEED, 2 * degree_for(bits) + 5, SAFE_BITS[degree_for(bits)])
+    ring = get_integer_ring(bits)
+    lattice = RingLwe(SEED, 2 * degree_for(bits) + 5, SAFE_MODULUS_BITS[degree_for(bits)])
     rng = np.random.default_rng(largest)
     s = rng.integers(-largest, largest + 1, (2, lattice.degree))
-    for each in (lattice, Lattice(SEED, lattice.rows, bits)):
-        found = each.spread(ring.array(s))
+    for each in (lattice, RingLwe(SEED, lattice.rows, bits)):
+        found = each.expand_secrets(ring.to_elements(s))
         assert found.shape == (2, lattice.rows)
         a = each.polynomials(slice(None))
         for k in range(2):
             expected = np.concatenate([product(block, s[k]) for block in a])[: lattice.rows]
-            assert (ring.reduce(found[k]) == ring.reduce(ring.array(expected))).all()
+            assert (
+                ring.reduce_modulus(found[k]) == ring.reduce_modulus(ring.to_elements(expected))
+            ).all()
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ def test_what_is_rounded_is_near_an_integer(
     bits: int, limbs: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worst that limbs and factors can be: all of the same sign and as large as they get."""
-    ring, degree, largest = integers_modulo(bits), degree_for(bits), 500
+    ring, degree, largest = get_integer_ring(bits), degree_for(bits), 500
     off: list[float] = []
     inverse = scipy.fft.ifft
 
@@ -153,12 +155,12 @@ def test_what_is_rounded_is_near_an_integer(
     value = sum(((1 << (size - 1)) - 1) << sum(limbs[:k]) for k, size in enumerate(limbs))
     worst = np.full((3, degree), value, dtype=np.uint64)
     assert (module._limbs(worst, bits)[:, 0, 0] == [(1 << (size - 1)) - 1 for size in limbs]).all()
-    lattice = Lattice(SEED, 3 * degree, bits)
-    monkeypatch.setattr(Lattice, "polynomials", lambda self, blocks: worst)
+    lattice = RingLwe(SEED, 3 * degree, bits)
+    monkeypatch.setattr(RingLwe, "polynomials", lambda self, blocks: worst)
     for signs in (np.ones(degree, dtype=np.int64), np.resize([1, -1], degree)):
-        found = lattice.spread(ring.array(largest * signs)[None])
+        found = lattice.expand_secrets(ring.to_elements(largest * signs)[None])
         expected = product(worst[0], largest * signs)
-        assert (ring.reduce(found[0, :degree]) == ring.reduce(expected)).all()
+        assert (ring.reduce_modulus(found[0, :degree]) == ring.reduce_modulus(expected)).all()
     assert 0 < max(off) < largest / 2048 / 20  # far from the bound
 
 
@@ -169,47 +171,49 @@ def test_indicators_times_polynomials(
     bits: int, blocks: int, more: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """M P times a secret is M times P s, whatever rows are added up at once."""
-    monkeypatch.setattr(module, "_AT_ONCE", at_once)
-    wide, degree, cuts = integers_modulo(bits), degree_for(bits), 6
+    monkeypatch.setattr(module, "_GROUP_ROWS", at_once)
+    wide, degree, cuts = get_integer_ring(bits), degree_for(bits), 6
     rows = blocks * degree + more
-    lattice = Lattice(SEED, rows, bits)
+    lattice = RingLwe(SEED, rows, bits)
     bucket = np.random.default_rng(rows).integers(0, cuts + 1, rows).astype(np.uint8)
-    gathered = lattice.gather(bucket, cuts)
+    gathered = lattice.project_indicators(bucket, cuts)
     assert gathered.shape == (cuts, degree)
     s = ternary(STREAM, Place("s", (), 1), (3, degree), wide)
-    matrix = SmallProducts(cuts + 2, bits)
-    matrix.place(2, gathered)
-    narrow = integers_modulo(20)
-    found, short = matrix.times((s[:2].T, wide), (narrow.array(signed(s[2:])).T, narrow))
+    matrix = SmallFactorMatrix(cuts + 2, bits)
+    matrix.fill_rows(2, gathered)
+    narrow = get_integer_ring(20)
+    found, short = matrix.multiply((s[:2].T, wide), (narrow.to_elements(signed(s[2:])).T, narrow))
     below = (bucket <= np.arange(cuts)[:, None]).astype(np.uint64)
-    expected = below @ lattice.spread(s).T
+    expected = below @ lattice.expand_secrets(s).T
     assert not found[:2].any()
-    assert (wide.reduce(found[2:]) == wide.reduce(expected[:, :2])).all()
-    assert (narrow.reduce(short[2:]) == narrow.reduce(expected[:, 2:].astype(np.uint32))).all()
-    (part,) = matrix.part(np.array([2, 4]), slice(None)).times((s.T, wide))
-    assert (wide.reduce(part) == wide.reduce(expected[[0, 2]])).all()
-    assert matrix.times() == []
+    assert (wide.reduce_modulus(found[2:]) == wide.reduce_modulus(expected[:, :2])).all()
+    assert (
+        narrow.reduce_modulus(short[2:]) == narrow.reduce_modulus(expected[:, 2:].astype(np.uint32))
+    ).all()
+    (part,) = matrix.select(np.array([2, 4]), slice(None)).multiply((s.T, wide))
+    assert (wide.reduce_modulus(part) == wide.reduce_modulus(expected[[0, 2]])).all()
+    assert matrix.multiply() == []
 
 
 @DEGREES
 def test_matrices_of_any_words(degree: int, bits: int) -> None:
     """Bits beyond the modulus mean nothing, and sums are exact at their largest."""
-    ring = integers_modulo(bits)
+    ring = get_integer_ring(bits)
     rows = np.stack([np.full(degree, (1 << 64) - 1), np.full(degree, (1 << 63) + (1 << 43) - 1)])
-    matrix = SmallProducts(2, bits)
-    matrix.place(0, rows.astype(np.uint64))
+    matrix = SmallFactorMatrix(2, bits)
+    matrix.fill_rows(0, rows.astype(np.uint64))
     factors = np.full((degree, 1), 500)
-    (found,) = matrix.times((ring.array(factors), ring))
-    expected = rows.astype(np.uint64) @ Z64.array(factors)
-    assert (ring.reduce(found) == ring.reduce(expected)).all()
+    (found,) = matrix.multiply((ring.to_elements(factors), ring))
+    expected = rows.astype(np.uint64) @ Z64.to_elements(factors)
+    assert (ring.reduce_modulus(found) == ring.reduce_modulus(expected)).all()
 
 
 @DEGREES
 def test_what_is_too_large_is_refused(degree: int, bits: int) -> None:
     """Products would no longer be exact."""
-    lattice, matrix = Lattice(SEED, 10, bits), SmallProducts(1, bits)
-    large = Z64.array(np.full((1, degree), -501))
+    lattice, matrix = RingLwe(SEED, 10, bits), SmallFactorMatrix(1, bits)
+    large = Z64.to_elements(np.full((1, degree), -501))
     with pytest.raises(AssertionError, match="small"):
-        lattice.spread(large)
+        lattice.expand_secrets(large)
     with pytest.raises(AssertionError, match="small"):
-        matrix.times((large.T, Z64))
+        matrix.multiply((large.T, Z64))

@@ -11,8 +11,8 @@ from privet.arithmetic.rings import Z16, Z36
 
 def limbs(matrix: np.ndarray) -> LimbMatrix:
     result = LimbMatrix(*matrix.shape)
-    result.place(0, matrix[:1])
-    result.place(1, matrix[1:])
+    result.fill_rows(0, matrix[:1])
+    result.fill_rows(1, matrix[1:])
     return result
 
 
@@ -25,9 +25,9 @@ def test_limb_products_are_exact(length: int, vectors: int, seed: int) -> None:
     )
     x = rng.integers(0, top, (length, vectors), dtype=np.uint64, endpoint=True)
     y = rng.integers(0, 2**16, (length, vectors), dtype=np.uint16)
-    product, small = limbs(matrix).times((x, Z36), (y, Z16))
+    product, small = limbs(matrix).multiply((x, Z36), (y, Z16))
     exact = matrix.astype(object) @ x.astype(object)
-    assert (Z36.reduce(product) == exact % 2**36).all()
+    assert (Z36.reduce_modulus(product) == exact % 2**36).all()
     assert (small == (matrix.astype(object) @ y.astype(object)) % 2**16).all()
 
 
@@ -35,24 +35,24 @@ def test_large_matrices_are_multiplied_in_blocks(monkeypatch: pytest.MonkeyPatch
     rng = np.random.default_rng(0)
     matrix = rng.integers(0, 2**36, (4, 100), dtype=np.uint64)
     x = rng.integers(0, 2**36, (100, 3), dtype=np.uint64)
-    whole = limbs(matrix).times((x, Z36))[0]
-    monkeypatch.setattr("privet.arithmetic.exact_matmul._KEPT", 2000)
-    assert (limbs(matrix).times((x, Z36))[0] == whole).all()
+    whole = limbs(matrix).multiply((x, Z36))[0]
+    monkeypatch.setattr("privet.arithmetic.exact_matmul._MAX_MEMORY_BYTES", 2000)
+    assert (limbs(matrix).multiply((x, Z36))[0] == whole).all()
 
 
 @pytest.mark.parametrize("kept", [1 << 30, 1000])
 def test_a_part_of_a_matrix(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some rows and columns, wherever the matrix is, in blocks or at once."""
-    monkeypatch.setattr("privet.arithmetic.exact_matmul._KEPT", kept)
+    monkeypatch.setattr("privet.arithmetic.exact_matmul._MAX_MEMORY_BYTES", kept)
     rng = np.random.default_rng(0)
     matrix = rng.integers(0, 2**36, (5, 100), dtype=np.uint64)
     rows, columns = np.array([0, 3, 4]), np.flatnonzero(rng.random(100) < 0.6)
     for some_rows, some_columns in ((rows, columns), (slice(None), columns), (rows, slice(100))):
         expected = matrix[some_rows][:, some_columns]
         x = rng.integers(0, 2**36, (expected.shape[1], 3), dtype=np.uint64)
-        part = limbs(matrix).part(some_rows, some_columns)
+        part = limbs(matrix).select(some_rows, some_columns)
         exact = (expected.astype(object) @ x.astype(object)) % 2**36
-        assert (Z36.reduce(part.times((x, Z36))[0]) == exact).all()
+        assert (Z36.reduce_modulus(part.multiply((x, Z36))[0]) == exact).all()
 
 
 def test_sums_of_limbs_are_exact() -> None:
@@ -68,11 +68,11 @@ def test_products_are_exact_beyond_one_block(monkeypatch: pytest.MonkeyPatch) ->
         matrix = rng.integers(low, 2**36, (3, 50), dtype=np.uint64)
         x = rng.integers(low, 2**36, (50, 2), dtype=np.uint64)
         exact = (matrix.astype(object) @ x.astype(object)) % 2**36
-        assert (Z36.reduce(limbs(matrix).times((x, Z36))[0]) == exact).all()
+        assert (Z36.reduce_modulus(limbs(matrix).multiply((x, Z36))[0]) == exact).all()
 
 
 def test_what_was_not_placed_is_zero() -> None:
     matrix = LimbMatrix(2, 3)
-    assert (matrix.times((np.ones((3, 1), dtype=np.uint64), Z36))[0] == 0).all()
-    assert LimbMatrix.memory(10, 1000) == 160_000
-    assert LimbMatrix.memory(10**6, 10**6) == 1 << 30
+    assert (matrix.multiply((np.ones((3, 1), dtype=np.uint64), Z36))[0] == 0).all()
+    assert LimbMatrix.estimate_memory(10, 1000) == 160_000
+    assert LimbMatrix.estimate_memory(10**6, 10**6) == 1 << 30

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from privet.arithmetic.prg import SEED_BYTES, Place, Prg, derive_seed, fresh_seed
-from privet.arithmetic.rings import BITS, Z32, Z64, Ring, integers_modulo
+from privet.arithmetic.rings import BIT_RING, Z32, Z64, Ring, get_integer_ring
 
 SEED = bytes(range(SEED_BYTES))
 HERE = Place("test", (3, 1), 2)
 
-rings = st.integers(1, 64).map(integers_modulo) | st.just(BITS)
+rings = st.integers(1, 64).map(get_integer_ring) | st.just(BIT_RING)
 sizes = st.lists(st.integers(1, 9), max_size=2)
 shapes = st.builds(lambda first, last: (*first, last), sizes, st.integers(0, 40))
 places = st.builds(
@@ -41,15 +41,15 @@ def test_the_stream_is_known() -> None:
     """The first bytes, so that two versions that disagree do not go unnoticed."""
     expected = known_stream(SEED, HERE, 64)
     assert Prg(SEED).uniform(HERE, (8,), Z64).tobytes() == expected
-    assert Prg(SEED).uniform(HERE, (64,), BITS).tobytes() == expected
+    assert Prg(SEED).uniform(HERE, (64,), BIT_RING).tobytes() == expected
     assert expected[:8].hex() == "4b17b0388f661e63"
 
 
 def test_a_long_draw_is_one_stream() -> None:
     """Across the pieces that it is made in."""
     size = 3_000_001
-    assert Prg(SEED).uniform(HERE, (size,), BITS).tobytes() == known_stream(SEED, HERE, size)
-    rows = Prg(SEED).uniform(HERE, (size,), BITS, rows=slice(999_999, 2_500_000))
+    assert Prg(SEED).uniform(HERE, (size,), BIT_RING).tobytes() == known_stream(SEED, HERE, size)
+    rows = Prg(SEED).uniform(HERE, (size,), BIT_RING, rows=slice(999_999, 2_500_000))
     assert rows.tobytes() == known_stream(SEED, HERE, size)[999_999:2_500_000]
 
 
@@ -120,7 +120,7 @@ def test_threads_draw_the_same() -> None:
 @example([Place("a", (), 1), Place("a", (), 2), Place("b", (), 1)])
 def test_different_places_give_different_values(these: list[Place]) -> None:
     prg = Prg(SEED)
-    drawn = {prg.uniform(place, (32,), BITS).tobytes() for place in these}
+    drawn = {prg.uniform(place, (32,), BIT_RING).tobytes() for place in these}
     assert len(drawn) == len(these)
     orders = {prg.permutation(place, 64).tobytes() for place in these}
     assert len(orders) == len(these)
@@ -128,7 +128,7 @@ def test_different_places_give_different_values(these: list[Place]) -> None:
 
 def test_different_seeds_and_purposes_give_different_streams() -> None:
     streams = {
-        Prg(seed).uniform(HERE, (32,), BITS).tobytes()
+        Prg(seed).uniform(HERE, (32,), BIT_RING).tobytes()
         for seed in (
             SEED,
             bytes(SEED_BYTES),
@@ -150,7 +150,7 @@ def assert_uniform(values: np.ndarray) -> None:
     assert chi2.isf(1 - 1e-6, 255) < statistic < chi2.isf(1e-6, 255)
 
 
-@pytest.mark.parametrize("ring", [Z64, Z32, BITS], ids=lambda ring: ring.name)
+@pytest.mark.parametrize("ring", [Z64, Z32, BIT_RING], ids=lambda ring: ring.name)
 def test_elements_are_uniform(ring: Ring) -> None:
     values = Prg(SEED).uniform(HERE, (1 << 16, 2), ring)
     assert values.shape == (1 << 16, 2)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic.rings import BITS, Z8, Z32, Z36, Z64, integers_modulo
+from privet.arithmetic.rings import BIT_RING, Z8, Z32, Z36, Z64, get_integer_ring
 from privet.arithmetic.shares import Elements, Share, concatenate, stack
 
 
@@ -88,7 +88,7 @@ def test_elements_are_as_shares_but_open() -> None:
         elements.sum(1),
         elements.cumsum(0),
         elements.sum_slices([1, 3]),
-        elements.to_ring(Z32),
+        elements.reduce_to_ring(Z32),
         concatenate([elements, elements]),
         stack([elements, elements]),
     )
@@ -114,18 +114,18 @@ def test_sums_of_slices(ring: Any) -> None:
 
 def test_a_smaller_ring(share: Share) -> None:
     big = Share(np.array([2**63 + 5, 300, 2**64 - 1], dtype=np.uint64), Z64)
-    assert big.to_ring(Z32).part.tolist() == [5, 300, 2**32 - 1]
-    assert big.to_ring(Z8).part.tolist() == [5, 44, 255]
-    one = integers_modulo(1)
-    assert one.reduce(big.to_ring(one).part).tolist() == [1, 0, 1]
-    assert big.to_ring(Z36).ring is Z36
+    assert big.reduce_to_ring(Z32).part.tolist() == [5, 300, 2**32 - 1]
+    assert big.reduce_to_ring(Z8).part.tolist() == [5, 44, 255]
+    one = get_integer_ring(1)
+    assert one.reduce_modulus(big.reduce_to_ring(one).part).tolist() == [1, 0, 1]
+    assert big.reduce_to_ring(Z36).ring is Z36
     with pytest.raises(AssertionError):
-        big.to_ring(Z32).to_ring(Z64)
+        big.reduce_to_ring(Z32).reduce_to_ring(Z64)
 
 
 def test_what_cannot_be_combined(share: Share) -> None:
     other = Share(np.ones((2, 3), dtype=np.uint32), Z32)
-    bits = Share(np.ones(3, dtype=np.uint8), BITS)
+    bits = Share(np.ones(3, dtype=np.uint8), BIT_RING)
     with pytest.raises(AssertionError, match="Z64 with Z32"):
         share + other
     with pytest.raises(AssertionError, match="XOR"):
@@ -151,7 +151,7 @@ def test_what_cannot_be_combined(share: Share) -> None:
         lambda x: x.sum(),
         lambda x: x.cumsum(0),
         lambda x: x.sum_slices([1, 1, 3]),
-        lambda x: x.to_ring(Z36),
+        lambda x: x.reduce_to_ring(Z36),
         lambda x: x[1, 2],
         lambda x: x[:, 1:],
         lambda x: x[..., [0, 0, 2]],
@@ -186,7 +186,7 @@ def test_unknown_elements_take_no_memory() -> None:
     assert huge.shape == (10**6, 10**6)
     assert (huge + huge - huge).shape == (10**6, 10**6)
     assert (-huge * 3).cumsum(1).sum(0).shape == (10**6,)
-    assert stack([huge, huge]).to_ring(Z32).reshape(-1).size == 2 * 10**12
+    assert stack([huge, huge]).reduce_to_ring(Z32).reshape(-1).size == 2 * 10**12
 
 
 def test_the_unknown_with_the_known_is_unknown(share: Share) -> None:

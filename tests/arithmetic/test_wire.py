@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privet.arithmetic.packing import decode, encode
-from privet.arithmetic.rings import BITS, Z36, Ring, integers_modulo
+from privet.arithmetic.packing import pack_elements, unpack_elements
+from privet.arithmetic.rings import BIT_RING, Z36, Ring, get_integer_ring
 
 WIDTHS = range(1, 65)
 LENGTHS = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 64, 100, 1001)
 
-rings = st.sampled_from(WIDTHS).map(integers_modulo) | st.just(BITS)
+rings = st.sampled_from(WIDTHS).map(get_integer_ring) | st.just(BIT_RING)
 
 
 def chunks_of(width: int) -> list[int]:
@@ -58,34 +58,34 @@ def messages(draw: st.DrawFn, rings: st.SearchStrategy[Ring] = rings) -> tuple[R
 @given(messages())
 def test_what_is_sent_is_received(message: tuple[Ring, list[int]]) -> None:
     ring, values = message
-    sent = encode(ring, vector(ring, values))
+    sent = pack_elements(ring, vector(ring, values))
     assert sent.tobytes() == plain(ring, values)
-    received = decode(ring, sent, len(values))
+    received = unpack_elements(ring, sent, len(values))
     assert received.dtype == ring.dtype
     assert received.tolist() == values
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_width_at_every_length(width: int) -> None:
-    ring = integers_modulo(width)
+    ring = get_integer_ring(width)
     rng = np.random.default_rng(width)
     for length in LENGTHS:
         values = rng.integers(0, top(ring), length, dtype=np.uint64, endpoint=True).tolist()
-        sent = encode(ring, vector(ring, values))
+        sent = pack_elements(ring, vector(ring, values))
         assert sent.tobytes() == plain(ring, values)
-        assert decode(ring, sent, length).tolist() == values
+        assert unpack_elements(ring, sent, length).tolist() == values
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_an_element_takes_its_width(width: int) -> None:
     """To the bit, but for less than a byte of every size of chunks that is left at the end."""
-    ring = integers_modulo(width)
+    ring = get_integer_ring(width)
     chunks = chunks_of(width)
     assert sum(chunks) == width
     for length in LENGTHS:
         count = sum(-(-length * chunk // 8) for chunk in chunks)
-        assert ring.wire_bytes(length) == count
-        assert encode(ring, ring.zeros((length,))).nbytes == count
+        assert ring.count_packed_bytes(length) == count
+        assert pack_elements(ring, ring.zeros((length,))).nbytes == count
         if length % 8 == 0:
             assert 8 * count == width * length
         assert 0 <= 8 * count - width * length < 8 * sum(chunk < 8 for chunk in chunks) + 1
@@ -96,19 +96,19 @@ def test_upper_bits_never_travel(message: tuple[Ring, list[int]], garbage: int) 
     """What numpy's words hold above an element is somebody's carries."""
     ring, values = message
     littered = vector(ring, [value | garbage << ring.bits & 2**64 - 1 for value in values])
-    sent = encode(ring, littered)
-    assert sent.tobytes() == encode(ring, vector(ring, values)).tobytes()
-    assert decode(ring, sent, len(values)).tolist() == values
+    sent = pack_elements(ring, littered)
+    assert sent.tobytes() == pack_elements(ring, vector(ring, values)).tobytes()
+    assert unpack_elements(ring, sent, len(values)).tolist() == values
 
 
 @given(messages(rings.filter(lambda ring: not ring.is_word)), st.integers(0, 7))
 def test_a_message_at_an_odd_place_in_memory(message: tuple[Ring, list[int]], offset: int) -> None:
-    """As one that is cut out of a larger one may lie; `Letter.read` copies whole words."""
+    """As one that is cut out of a larger one may lie; `Payload.decode` copies whole words."""
     ring, values = message
-    sent = encode(ring, vector(ring, values))
+    sent = pack_elements(ring, vector(ring, values))
     around = np.full(offset + sent.size + 5, 0xFF, dtype=np.uint8)
     around[offset : offset + sent.size] = sent
-    received = decode(ring, around[offset : offset + sent.size], len(values))
+    received = unpack_elements(ring, around[offset : offset + sent.size], len(values))
     assert received.tolist() == values
 
 
@@ -116,9 +116,9 @@ def test_a_message_at_an_odd_place_in_memory(message: tuple[Ring, list[int]], of
 def test_encoding_changes_nothing(message: tuple[Ring, list[int]]) -> None:
     ring, values = message
     given_ = vector(ring, values)
-    sent = encode(ring, given_)
+    sent = pack_elements(ring, given_)
     copy = sent.copy()
-    decode(ring, sent, len(values))
+    unpack_elements(ring, sent, len(values))
     assert given_.tolist() == values
     assert (sent == copy).all()
 
@@ -126,10 +126,10 @@ def test_encoding_changes_nothing(message: tuple[Ring, list[int]]) -> None:
 def test_known_messages() -> None:
     """Literally, so that two versions that disagree do not go unnoticed."""
     x = vector(Z36, [0x987654321, 0xABCDEF012, 0xD00000003])
-    assert encode(Z36, x).tobytes() == bytes.fromhex("21436587 12f0debc 03000000 d9 0a")
-    bits = vector(integers_modulo(1), [1, 0, 1, 1, 0, 0, 1, 0, 1])
+    assert pack_elements(Z36, x).tobytes() == bytes.fromhex("21436587 12f0debc 03000000 d9 0a")
+    bits = vector(get_integer_ring(1), [1, 0, 1, 1, 0, 0, 1, 0, 1])
     # Runs of two: 1 0, 1 1, 0 0, 1 0, 1.
-    assert encode(integers_modulo(1), bits).tolist() == [0b11011, 0b00010]
-    five = vector(integers_modulo(5), [0b10011, 0b01111, 0b11000])
+    assert pack_elements(get_integer_ring(1), bits).tolist() == [0b11011, 0b00010]
+    five = vector(get_integer_ring(5), [0b10011, 0b01111, 0b11000])
     # Low nibbles in runs of two, then upper bits in runs of one.
-    assert encode(integers_modulo(5), five).tolist() == [0x83, 0x0F, 0b101]
+    assert pack_elements(get_integer_ring(5), five).tolist() == [0x83, 0x0F, 0b101]

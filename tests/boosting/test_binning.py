@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from privet import DataError
 from privet.arrays import FloatArray
-from privet.boosting.binning import bucket_columns, bucket_of, find_thresholds
+from privet.boosting.binning import bucket_columns, find_buckets, find_thresholds
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 # Few distinct values make ties; NaN is a missing value.
@@ -54,7 +54,7 @@ def test_thresholds_are_those_of_distinct_values(column: FloatArray, buckets: in
 @given(columns, bucket_counts)
 def test_laws(column: FloatArray, buckets: int) -> None:
     thresholds = find_thresholds(column, buckets)
-    bucket = bucket_of(column, thresholds)
+    bucket = find_buckets(column, thresholds)
     present = np.unique(column)  # NaN last, once
 
     assert len(thresholds) <= buckets - 1
@@ -87,7 +87,7 @@ def test_missing_values_can_be_told_from_all_others(column: FloatArray, buckets:
 @pytest.mark.parametrize("buckets", [2, 3, 10, 32])
 def test_distinct_values_fall_evenly(n_samples: int, buckets: int) -> None:
     column = np.random.default_rng(0).permutation(n_samples).astype(float)
-    sizes = np.bincount(bucket_of(column, find_thresholds(column, buckets)))
+    sizes = np.bincount(find_buckets(column, find_thresholds(column, buckets)))
     assert len(sizes) == buckets
     assert sizes.max() - sizes.min() <= 1
 
@@ -95,13 +95,13 @@ def test_distinct_values_fall_evenly(n_samples: int, buckets: int) -> None:
 @pytest.mark.parametrize("n_missing", [1, 100, 500])
 def test_what_is_not_missing_falls_evenly(n_missing: int) -> None:
     column = np.concatenate((np.full(n_missing, np.nan), np.arange(700.0)))
-    sizes = np.bincount(bucket_of(column, find_thresholds(column, 8)))
+    sizes = np.bincount(find_buckets(column, find_thresholds(column, 8)))
     assert sizes.tolist() == [n_missing] + [100] * 7
 
 
 def test_a_heavy_value_takes_one_bucket_and_leaves_the_rest_to_others() -> None:
     column = np.concatenate((np.zeros(900), np.arange(1.0, 101.0)))
-    sizes = np.bincount(bucket_of(column, find_thresholds(column, 5)))
+    sizes = np.bincount(find_buckets(column, find_thresholds(column, 5)))
     assert sizes.tolist() == [900, 25, 25, 25, 25]
 
 

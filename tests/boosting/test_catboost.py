@@ -23,8 +23,8 @@ from sklearn.metrics import roc_auc_score, root_mean_squared_error
 
 from privet import DataSet, Params
 from privet.arrays import FloatArray
-from privet.boosting.binning import bucket_columns, bucket_of
-from privet.boosting.simulation import train
+from privet.boosting.binning import bucket_columns, find_buckets
+from privet.boosting.simulation import train_locally
 from privet.data.partition import split_rows
 
 
@@ -58,14 +58,14 @@ def both(
     assert rows.label is not None
     assert test.label is not None
     party = bucket_columns("party1", rows.names, rows.columns, params.buckets)
-    ours = train([party], rows.label, params).predict(test.columns)
+    ours = train_locally([party], rows.label, params).predict(test.columns)
     train_X, test_X = rows.columns.T, test.columns.T
     if same_buckets:
         pairs = zip(test.columns, party.thresholds, strict=True)
         train_X = party.buckets.T.astype(np.float64)
-        test_X = np.stack([bucket_of(c, t) for c, t in pairs], axis=1).astype(np.float64)
+        test_X = np.stack([find_buckets(c, t) for c, t in pairs], axis=1).astype(np.float64)
     # With bucket numbers for features, 254 borders put one between any two of them.
-    other = catboost(params, borders=254 if same_buckets else params.candidates)
+    other = catboost(params, borders=254 if same_buckets else params.max_cut_count)
     other.fit(train_X, rows.label)
     if params.task == "regression":
         return test.label, ours, other.predict(test_X)
@@ -87,7 +87,7 @@ def test_regression_on_the_same_buckets_is_the_same_model() -> None:
     label = columns[0] * columns[1] + np.sin(2 * columns[2]) + 0.3 * rng.normal(size=5000)
     params = Params(task="regression", tables=50, depth=5)
     party = bucket_columns("party1", list("abcdefgh"), columns, params.buckets)
-    ours = train([party], label, params).predict(columns)
+    ours = train_locally([party], label, params).predict(columns)
     other = catboost(params, borders=254).fit(party.buckets.T.astype(np.float64), label)
     theirs = other.predict(party.buckets.T.astype(np.float64))
     assert np.abs(ours - theirs).max() <= 1e-6

@@ -9,15 +9,15 @@ import pytest
 
 from privet import DataError, ParameterError, Params
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.cost_estimate import Estimate, estimate
+from privet.boosting.cost_estimate import CostEstimate, estimate_cost
 from privet.boosting.model import Feature
-from privet.boosting.model_part import join
-from privet.boosting.simulation import train, train_federated
-from privet.boosting.training import Federation, cuts_of
-from privet.spec.plan import Cuts
+from privet.boosting.model_part import join_parts
+from privet.boosting.simulation import train_federated, train_locally
+from privet.boosting.training import TrainingSpec, resolve_cut_disclosure
+from privet.spec.plan import CutDisclosure
 
 N, BUCKETS = 240, 10
-TERMS: tuple[Cuts, ...] = ("exact", "rounded", "hidden")
+TERMS: tuple[CutDisclosure, ...] = ("exact", "rounded", "hidden")
 FILLED = (9, 1, 4, 0, 2)
 
 
@@ -45,7 +45,7 @@ def table(task: str) -> tuple[list[BucketedColumns], np.ndarray]:
 
 def test_how_many_cuts_columns_fill() -> None:
     parties, _ = table("regression")
-    assert tuple(n for party in parties for n in party.filled_cuts) == FILLED
+    assert tuple(n for party in parties for n in party.cut_counts) == FILLED
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
@@ -54,29 +54,36 @@ def test_the_tests_are_the_reference_s_whatever_is_told(task: str) -> None:
     params = Params(task=task, tables=5, depth=3, buckets=BUCKETS, learning_rate=0.8)
     sent = []
     for cuts in TERMS:
-        estimates: list[Estimate] = []
+        estimates: list[CostEstimate] = []
         found = train_federated(
-            parties, label, params, "masked", cuts=cuts, on_estimate=estimates.append
+            parties, label, params, "masked", cut_disclosure=cuts, on_estimate=estimates.append
         )
-        plain, model = train(parties, label, params, cuts=cuts), join(found.parts)
+        plain, model = (
+            train_locally(parties, label, params, cut_disclosure=cuts),
+            join_parts(found.parts),
+        )
         assert np.array_equal(model.feature, plain.feature)
         assert np.array_equal(model.bucket, plain.bucket)
         np.testing.assert_allclose(model.leaf_values, plain.leaf_values, atol=1e-4)
-        meters = found.outcome.meters
-        online = [meter.total("online") for meter in meters]
+        meters = found.program_result.meters
+        online = [meter.sum_traffic("online") for meter in meters]
         assert {traffic.rounds for traffic in online} == {estimates[0].rounds}
-        assert sum(traffic.sent for traffic in online) == estimates[0].online
-        offline = sum(meter.total("offline").received for meter in meters)
-        assert offline == estimates[0].offline
-        sent.append(estimates[0].online)
-        for ledger in found.outcome.ledgers:
-            told = [(e.to, e.count) for e in ledger.entries if e.what == "numbers of cuts"]
+        assert sum(traffic.sent for traffic in online) == estimates[0].online_bytes
+        offline = sum(meter.sum_traffic("offline").received for meter in meters)
+        assert offline == estimates[0].offline_bytes
+        sent.append(estimates[0].online_bytes)
+        for ledger in found.program_result.ledgers:
+            told = [
+                (e.recipients, e.n_elements)
+                for e in ledger.entries
+                if e.disclosure == "numbers of cuts"
+            ]
             assert told == ([] if cuts == "hidden" else [(("bank", "shop"), 5)])
     assert sent[0] < sent[1] < sent[2]
 
 
 @pytest.mark.parametrize("cuts", TERMS)
-def test_a_test_that_everybody_passes(cuts: Cuts) -> None:
+def test_a_test_that_everybody_passes(cuts: CutDisclosure) -> None:
     """With much regularisation no split is worth it, and a cut past the last threshold is best:
     where there is one, which depends on what is told."""
     rng = np.random.default_rng(0)
@@ -84,8 +91,8 @@ def test_a_test_that_everybody_passes(cuts: Cuts) -> None:
     label = 5.0 + 0.01 * rng.normal(size=N)
     parties = [bucket_columns(name, ["a"], x[None], 8) for name, x in zip("ab", columns)]  # noqa: B905
     params = Params(task="regression", tables=1, depth=2, buckets=8, l2=50.0, base_score=0.0)
-    plain = train(parties, label, params, cuts=cuts)
-    model = train(parties, label, params, "masked", cuts=cuts)
+    plain = train_locally(parties, label, params, cut_disclosure=cuts)
+    model = train_locally(parties, label, params, "masked", cut_disclosure=cuts)
     assert np.array_equal(model.feature, plain.feature)
     assert np.array_equal(np.isinf(model.threshold), np.isinf(plain.threshold))
     assert np.isinf(plain.threshold).any() == (cuts != "exact")
@@ -99,7 +106,7 @@ def test_one_cut_in_all() -> None:
         bucket_columns("shop", ["b"], x[None], 4),
     ]
     params = Params(task="regression", tables=2, depth=1, buckets=4)
-    model = train(parties, 3.0 * x, params, "masked", cuts="exact")
+    model = train_locally(parties, 3.0 * x, params, "masked", cut_disclosure="exact")
     assert model.feature.tolist() == [[1], [1]]
     assert model.threshold.tolist() == [[0.5], [0.5]]
 
@@ -110,20 +117,24 @@ def test_nothing_but_constant_columns(protocol: str) -> None:
     params = Params(task="regression", tables=1, depth=1, buckets=4)
     label = np.arange(6.0)
     with pytest.raises(DataError, match="every column of all participants is constant"):
-        train(parties, label, params, protocol, cuts="exact")
-    model = train(parties, label, params, protocol)  # rounded, which tells nobody
+        train_locally(parties, label, params, protocol, cut_disclosure="exact")
+    model = train_locally(parties, label, params, protocol)  # rounded, which tells nobody
     assert model.predict(np.ones((2, 1))) == pytest.approx([2.5], abs=1e-4)
 
 
 def test_the_paper_s_protocol_tells_nothing() -> None:
-    assert cuts_of("paper", None) == cuts_of("paper", "hidden") == "hidden"
-    assert cuts_of("masked", None) == "rounded"
+    assert (
+        resolve_cut_disclosure("paper", None)
+        == resolve_cut_disclosure("paper", "hidden")
+        == "hidden"
+    )
+    assert resolve_cut_disclosure("masked", None) == "rounded"
     parties, label = table("regression")
     params = Params(task="regression", tables=1, depth=1, buckets=BUCKETS)
     with pytest.raises(ParameterError, match="cuts: the protocol paper has hidden alone"):
-        train(parties, label, params, "paper", cuts="exact")
+        train_locally(parties, label, params, "paper", cut_disclosure="exact")
     found = train_federated(parties, label, params, "paper")
-    assert all(e.what != "numbers of cuts" for e in found.outcome.ledgers[0].entries)
+    assert all(e.disclosure != "numbers of cuts" for e in found.program_result.ledgers[0].entries)
 
 
 def test_nothing_takes_more_than_all_cuts_do() -> None:
@@ -131,7 +142,7 @@ def test_nothing_takes_more_than_all_cuts_do() -> None:
     rng = np.random.default_rng(1)
     params = Params(task="classification", tables=1, depth=4)
     for n_features in (2, 7, 30):
-        federation = Federation(
+        federation = TrainingSpec(
             protocol="masked",
             params=params,
             parties=("a", "b", "c"),
@@ -139,12 +150,12 @@ def test_nothing_takes_more_than_all_cuts_do() -> None:
             active=2,
             prediction_bits=10,
         )
-        most = estimate(federation, federation.plan(5000))
+        most = estimate_cost(federation, federation.make_plan(5000))
         for _ in range(6):
             counts = tuple(rng.choice([1, 3, 7, 15, 31], size=n_features).tolist())
-            fewer = replace(federation, cut_counts=counts)
-            found = estimate(fewer, fewer.plan(5000))
+            fewer = replace(federation, announced_cut_counts=counts)
+            found = estimate_cost(fewer, fewer.make_plan(5000))
             assert found.rounds <= most.rounds
-            assert found.online <= most.online
-            assert found.offline <= most.offline
-            assert found.memory <= most.memory
+            assert found.online_bytes <= most.online_bytes
+            assert found.offline_bytes <= most.offline_bytes
+            assert found.memory_bytes <= most.memory_bytes

@@ -12,12 +12,17 @@ from tests.boosting.test_outputs import OWNED, bucketed, labelled
 
 from privet import ParameterError, Params
 from privet.arrays import FloatArray
-from privet.boosting.cost_estimate import Estimate
-from privet.boosting.explanation import Explanation, explain
+from privet.boosting.cost_estimate import CostEstimate
+from privet.boosting.explanation import Explanation, explain_scores
 from privet.boosting.model import Model
-from privet.boosting.model_part import join
-from privet.boosting.prediction import Query, predict, predict_explained, tell_unit
-from privet.boosting.simulation import Federated, train_federated
+from privet.boosting.model_part import join_parts
+from privet.boosting.prediction import (
+    PredictionQuery,
+    predict,
+    predict_explained,
+    reveal_label_unit,
+)
+from privet.boosting.simulation import FederatedResult, train_federated
 from privet.runtime.local.launcher import simulate
 from privet.runtime.runtime import Runtime
 from privet.spec.plan import ExplainBy
@@ -31,27 +36,27 @@ class Case:
 
     params: Params
     by: ExplainBy
-    found: Federated
-    estimate: Estimate
+    found: FederatedResult
+    estimate: CostEstimate
     new: FloatArray
 
     @cached_property
     def model(self) -> Model:
         """What the parts make."""
-        return join(self.found.parts)
+        return join_parts(self.found.parts)
 
     @property
     def unit(self) -> float:
         """What predictions and contributions are rounded to."""
-        unit = self.found.parts[-1].unit
+        unit = self.found.parts[-1].label_unit
         assert unit is not None
         return unit.scale / (1 << self.params.objective.prediction_bits)
 
-    def query(self, *, explained: bool, recipient: int = 2) -> Query:
+    def query(self, *, explained: bool, recipient: int = 2) -> PredictionQuery:
         """Return what all know of a prediction of the new rows."""
         shape = (self.params.tables, self.params.depth, self.new.shape[1])
         bits = self.params.objective.prediction_bits
-        query = Query("masked", self.params.objective, shape, 2, recipient, bits)
+        query = PredictionQuery("masked", self.params.objective, shape, 2, recipient, bits)
         return replace(query, explain=self.by, n_features=6) if explained else query
 
 
@@ -73,7 +78,7 @@ def case(request: pytest.FixtureRequest) -> Case:
         label = columns[0] * columns[2] - 3 * columns[4]
     params = Params(task=task, classes=classes, tables=4, depth=depth, buckets=8)
     new = np.random.default_rng(5).normal(size=(6, 50))
-    estimates: list[Estimate] = []
+    estimates: list[CostEstimate] = []
     found = train_federated(
         bucketed(columns, 8),
         label,
@@ -88,7 +93,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 def grouped(case: Case) -> Explanation:
     """Contributions in the clear, by what the case has them by."""
-    exact = explain(case.model, case.new)
+    exact = explain_scores(case.model, case.new)
     if case.by == "feature":
         return exact
     added = [exact.contributions[:, own].sum(axis=1) for own in OWNED]
@@ -116,19 +121,22 @@ def test_contributions_add_up(case: Case) -> None:
     assert found is not None
     assert predicted is not None
     score = found.base[:, None] + found.contributions.sum(axis=1)
-    assert np.abs(case.params.objective.prediction(score) - predicted).max() < 1e-12
+    assert np.abs(case.params.objective.predict_from_scores(score) - predicted).max() < 1e-12
 
 
 def test_what_it_costs(case: Case) -> None:
     """As counted before, and nothing without: deriving takes a round a level and one more."""
     sums = np.zeros(3, dtype=int)
-    for meter in case.found.outcome.meters:
+    for meter in case.found.program_result.meters:
         for within in ("setup", "table", "reasons"):
-            online, offline = meter.total("online", within), meter.total("offline", within)
+            online, offline = (
+                meter.sum_traffic("online", within),
+                meter.sum_traffic("offline", within),
+            )
             sums += online.rounds, online.sent, offline.received
-        assert meter.total("online", "reasons").rounds >= 1 + case.params.depth
+        assert meter.sum_traffic("online", "reasons").rounds >= 1 + case.params.depth
     cost = case.estimate
-    assert (cost.rounds, cost.online, cost.offline) == (sums[0] // 3, sums[1], sums[2])
+    assert (cost.rounds, cost.online_bytes, cost.offline_bytes) == (sums[0] // 3, sums[1], sums[2])
 
 
 def both(case: Case, recipient: int) -> list[Any]:
@@ -138,7 +146,7 @@ def both(case: Case, recipient: int) -> list[Any]:
         part, columns = (None, None) if data is None else data
         plain = case.query(explained=False, recipient=recipient)
         asked = case.query(explained=True, recipient=recipient)
-        unit = tell_unit(runtime, plain, part)
+        unit = reveal_label_unit(runtime, plain, part)
         return (
             predict(runtime, plain, NAMES, part, columns, unit),
             predict_explained(runtime, asked, NAMES, part, columns, unit),

@@ -14,17 +14,17 @@ from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.cost_estimate import count
+from privet.boosting.cost_estimate import count_training_cost
 from privet.boosting.model import Feature, Model
-from privet.boosting.model_part import LabelUnit, ModelPart, join
-from privet.boosting.prediction import Query, predict, tell_unit
-from privet.boosting.simulation import Trial, train, train_federated
-from privet.boosting.training import Federation, PartyData
+from privet.boosting.model_part import LabelUnit, ModelPart, join_parts
+from privet.boosting.prediction import PredictionQuery, predict, reveal_label_unit
+from privet.boosting.simulation import SimulatedTraining, train_federated, train_locally
+from privet.boosting.training import TrainingData, TrainingSpec
 from privet.errors import ModelError, ParameterError
-from privet.objectives.classification import sigmoid
+from privet.objectives.classification import compute_sigmoid
 from privet.objectives.regression import OBJECTIVES
-from privet.protocols.paper.protocol import best_test
-from privet.runtime.cost import Cost, cost_of
+from privet.protocols.paper.protocol import find_best_split
+from privet.runtime.cost import Cost, count_program_cost
 from privet.runtime.local.launcher import simulate
 from privet.runtime.runtime import Runtime
 from privet.spec.params import Params
@@ -60,11 +60,11 @@ def test_a_regression_has_the_tests_of_the_reference(sizes: list[int]) -> None:
     label = 100 * label_of(x, "regression") + 7
     params = Params(task="regression", tables=3, depth=2, buckets=8, learning_rate=0.5)
     parties = bucketed(x, sizes)
-    reference = train(parties, label, params)
+    reference = train_locally(parties, label, params)
     new = columns(6, seed=1)
     split = np.split(new, np.cumsum(sizes)[:-1])
     federated = train_federated(parties, label, params, "paper", new_columns=split)
-    model = join(federated.parts)
+    model = join_parts(federated.parts)
     assert (model.feature == reference.feature).all()
     assert (model.bucket == reference.bucket).all()
     assert (model.threshold == reference.threshold).all()
@@ -72,7 +72,7 @@ def test_a_regression_has_the_tests_of_the_reference(sizes: list[int]) -> None:
     bound = 512 * (2.0**-15 + len(sizes) / 2 * 2.0**-18)
     assert np.abs(model.leaf_values - reference.leaf_values).max() < bound
     assert federated.predictions is not None
-    assert_rounded(federated.predictions, model, new, 12, federated.parts[-1].unit)
+    assert_rounded(federated.predictions, model, new, 12, federated.parts[-1].label_unit)
 
 
 def assert_rounded(
@@ -81,10 +81,10 @@ def assert_rounded(
     """Predictions are the model's scores, rounded exactly, halves up."""
     assert unit is not None
     # A classification's scores are rounded where they end, a regression's in its own unit.
-    (start,) = unit.start if model.task == "regression" else (0.0,)
-    (score,) = (model.score(x) - start) / unit.scale
+    (start,) = unit.initial_scores if model.task == "regression" else (0.0,)
+    (score,) = (model.predict_scores(x) - start) / unit.scale
     rounded = np.floor(score * 2.0**bits + 0.5) * 2.0**-bits * unit.scale + start
-    expected = rounded if model.task == "regression" else sigmoid(rounded)
+    expected = rounded if model.task == "regression" else compute_sigmoid(rounded)
     assert predictions == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
@@ -95,11 +95,11 @@ def test_a_classification_is_as_good_as_the_reference() -> None:
     parties = bucketed(x, [2, 2, 2])
     federated = train_federated(parties, label, params, "paper", new_columns=[x[:2], x[2:4], x[4:]])
     assert federated.predictions is not None
-    plain = train(parties, label, params).predict(x)
+    plain = train_locally(parties, label, params).predict(x)
     right = ((federated.predictions >= 0.5) == label).mean()
     assert abs(right - ((plain >= 0.5) == label).mean()) <= 0.01
     assert np.abs(federated.predictions - plain).mean() < 0.02
-    assert join(federated.parts).base_score == pytest.approx([0.3], abs=2.0**-17)
+    assert join_parts(federated.parts).base_score == pytest.approx([0.3], abs=2.0**-17)
 
 
 def test_ties_missing_values_and_constants() -> None:
@@ -110,10 +110,10 @@ def test_ties_missing_values_and_constants() -> None:
     label = np.where(np.isnan(x[2]), 3.0, 0.0) + x[1] + 0.1 * x[0]
     params = Params(task="regression", tables=4, depth=3, buckets=16, learning_rate=1.0)
     parties = bucketed(x, [2, 2], buckets=16)
-    model = train(parties, label, params, "paper")
-    plain = train(parties, label, params)
+    model = train_locally(parties, label, params, "paper")
+    plain = train_locally(parties, label, params)
     assert 3 not in model.feature  # a constant has nothing to test
-    error, best = (np.mean((m.score(x) - label) ** 2) for m in (model, plain))
+    error, best = (np.mean((m.predict_scores(x) - label) ** 2) for m in (model, plain))
     assert error < 2 * best + 0.05 * np.var(label)
 
 
@@ -124,12 +124,12 @@ def trial(
     *,
     reveal_loss: bool = False,
     **changes: Any,
-) -> tuple[Trial, list[tuple[PartyData, FloatArray | None]]]:
+) -> tuple[SimulatedTraining, list[tuple[TrainingData, FloatArray | None]]]:
     x = columns(sum(sizes), seed)
     values = {"task": "classification", "tables": 2, "depth": 2, "buckets": 8, **changes}
     params = Params.parse(values)
     parties = bucketed(x, sizes, params.buckets)
-    federation = Federation(
+    federation = TrainingSpec(
         protocol,
         params,
         tuple(party.owner for party in parties),
@@ -140,11 +140,11 @@ def trial(
     )
     label = label_of(x, params.task)
     labels = [None] * (len(sizes) - 1) + [label]
-    inputs: list[tuple[PartyData, FloatArray | None]] = [
-        (PartyData(party, own), np.asarray(party.thresholds[:, :5]))
+    inputs: list[tuple[TrainingData, FloatArray | None]] = [
+        (TrainingData(party, own), np.asarray(party.thresholds[:, :5]))
         for party, own in zip(parties, labels, strict=True)
     ]
-    return Trial(federation, federation.plan(N), 5), inputs
+    return SimulatedTraining(federation, federation.make_plan(N), 5), inputs
 
 
 def within(steps: dict[str, Cost], step: str) -> Cost:
@@ -160,7 +160,7 @@ def test_the_cost_is_as_computed(task: str, rate: float) -> None:
     program, inputs = trial([2, 1, 2], 0, task=task, learning_rate=rate)
     views = play(program, 3, inputs)
     steps = check_count(program, views)
-    setup, table = count(program.federation, program.plan)
+    setup, table = count_training_cost(program.training_spec, program.plan)
     assert within(steps, "setup") == setup == Cost(1, 2 * 8 * N, 0)  # the label
     assert within(steps, "table") == table * 2
     assert within(steps, "predict") != Cost()
@@ -170,13 +170,13 @@ def test_known_costs() -> None:
     """Literally, as they were before a counter counted them."""
     owners = Ownership(tuple(k % 3 for k in range(8)), 2)
     params = Params(task="regression", depth=5, learning_rate=1.0)
-    federation = trial([2, 1, 2], 0)[0].federation
-    setup, table = count(federation, Plan(params, owners, 16_512))
+    federation = trial([2, 1, 2], 0)[0].training_spec
+    setup, table = count_training_cost(federation, Plan(params, owners, 16_512))
     assert (setup, table) == (Cost(1, 264_192, 0), Cost(1237, 435_425_348, 113_338_765))
     owners = Ownership(tuple(k % 4 for k in range(30)), 3)
     params = Params(task="classification", depth=3, learning_rate=1.0)
-    federation = trial([2, 1, 1, 1], 0)[0].federation
-    setup, table = count(federation, Plan(params, owners, 455))
+    federation = trial([2, 1, 1, 1], 0)[0].training_spec
+    setup, table = count_training_cost(federation, Plan(params, owners, 455))
     assert (setup, table) == (Cost(1, 10_920, 0), Cost(1035, 94_089_144, 10_887_088))
 
 
@@ -187,7 +187,7 @@ def test_rounds_of_a_level_do_not_grow_with_features_or_nodes() -> None:
         params = Params(task="regression", depth=3, buckets=8)
         plan = Plan(params, Ownership((0,) * n_features, 1), 100)
         nodes = Share.unknown((2, n_nodes, 100), Z64)
-        return cost_of(best_test, 4, plan, {}, nodes).rounds
+        return count_program_cost(find_best_split, 4, plan, {}, nodes).rounds
 
     assert rounds(8, 1) == rounds(8, 4) == rounds(5, 2)
     # Only the tree of comparisons over the features is deeper, by its logarithm.
@@ -200,7 +200,9 @@ def test_the_ledger_lists_what_the_paper_reveals_and_nothing_else() -> None:
     everybody = ("party1", "party2", "party3")
     features = ("table/level/best bucket/argmin", "table/level/best feature/argmin")
     for view in views:
-        assert [(e.what, e.to, e.count, e.step) for e in view.ledger.summary()] == [
+        assert [
+            (e.disclosure, e.recipients, e.n_elements, e.step) for e in view.ledger.summarise()
+        ] == [
             ("best bucket of every feature", everybody, 5 * 2 * 2, features[0]),
             ("split feature", everybody, 2 * 2, features[1]),
             ("numbers within bounds", everybody, 2, "table/leaves/check"),
@@ -211,14 +213,14 @@ def test_the_ledger_lists_what_the_paper_reveals_and_nothing_else() -> None:
 def test_a_part_holds_its_own_thresholds_and_no_leaf_values() -> None:
     program, inputs = trial([2, 1, 2], 0)
     parts = [result.part for result in simulate(program, 3, inputs).results]
-    whole = join(parts)
+    whole = join_parts(parts)
     for part in parts:
         own = np.isin(
             part.feature, [j for j, f in enumerate(part.features) if f.owner == part.party]
         )
         assert (np.isnan(part.threshold) == ~own).all()
         assert ((part.bucket == -1) == ~own).all()
-        assert (part.unit is None) == (part.party != "party3")
+        assert (part.label_unit is None) == (part.party != "party3")
         # A share is uniform: as a number, it is nowhere near the leaf value.
         assert (
             np.abs(part.encoding.decode(part.leaf_shares)).min() > np.abs(whole.leaf_values).max()
@@ -230,16 +232,16 @@ def test_parts_of_different_models_do_not_join() -> None:
     first, second, third = (result.part for result in simulate(program, 3, inputs).results)
     other = replace(second, feature=(second.feature + 1) % 5)
     with pytest.raises(ModelError, match="party1 and party2 are of different models"):
-        join([first, other, third])
+        join_parts([first, other, third])
     with pytest.raises(ModelError, match="0 of the parts"):
-        join([first, second])
+        join_parts([first, second])
 
 
 def ask(
-    runtime: Runtime, data: tuple[ModelPart, FloatArray] | None, query: Query
+    runtime: Runtime, data: tuple[ModelPart, FloatArray] | None, query: PredictionQuery
 ) -> FloatArray | None:
     part, x = (None, None) if data is None else data
-    unit = tell_unit(runtime, query, part)
+    unit = reveal_label_unit(runtime, query, part)
     return predict(runtime, query, ("party1", "party2", "party3"), part, x, unit)
 
 
@@ -248,15 +250,15 @@ def test_predictions_of_new_data_go_to_the_agreed_recipient(recipient: int) -> N
     program, inputs = trial([2, 1, 2], 0, task="regression")
     parts = [result.part for result in simulate(program, 3, inputs).results]
     new = np.random.default_rng(3).normal(size=(5, 40))
-    query = Query("paper", OBJECTIVES["regression"], (2, 2, 40), 2, recipient, 12)
+    query = PredictionQuery("paper", OBJECTIVES["regression"], (2, 2, 40), 2, recipient, 12)
     own = [new[:2], new[2:3], new[3:]]
     data = list(zip(parts, own, strict=True))
     outcome = simulate(partial(ask, query=query), 3, data)
     for index, result in enumerate(outcome.results):
         if index != recipient:
             assert result is None
-    assert_rounded(outcome.results[recipient], join(parts), new, 12, parts[2].unit)
-    told = [(e.what, e.to) for e in outcome.ledgers[1].entries]
+    assert_rounded(outcome.results[recipient], join_parts(parts), new, 12, parts[2].label_unit)
+    told = [(e.disclosure, e.recipients) for e in outcome.ledgers[1].entries]
     name = (f"party{recipient + 1}",)
     unit = [("centre and scale of the label", name)] if recipient != 2 else []
     assert told == [*unit, ("predictions", name)]
@@ -266,14 +268,14 @@ def test_columns_that_do_not_fit_a_part() -> None:
     program, inputs = trial([2, 1, 2], 0, tables=1)
     part = simulate(program, 3, inputs).results[0].part
     with pytest.raises(ModelError, match="party1: 3 columns for 2 features"):
-        part.fails(np.zeros((3, 4)))
+        part.find_rows_going_right(np.zeros((3, 4)))
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 3e7])
 def test_a_label_of_any_scale(scale: float) -> None:
     label = np.array([1.0, 2.0, 6.0]) * scale
-    unit = LabelUnit.of(label, 3.0 * scale)
-    shrunk = unit.shrink(label)
+    unit = LabelUnit.from_label(label, 3.0 * scale)
+    shrunk = unit.normalise(label)
     typical, largest = np.sqrt(np.mean(shrunk**2)), np.abs(shrunk).max()
     assert typical <= 0.5
     assert largest <= 4.0
@@ -284,7 +286,7 @@ def test_a_label_of_any_scale(scale: float) -> None:
 def test_the_paper_cannot_divide_by_more_than_a_million() -> None:
     params = Params(task="regression")
     owners = ("party1", "party2")
-    federation = Federation("paper", params, owners, (Feature("x", "party1"),), 1, 12)
-    federation.plan((1 << 20) - 1)
+    federation = TrainingSpec("paper", params, owners, (Feature("x", "party1"),), 1, 12)
+    federation.make_plan((1 << 20) - 1)
     with pytest.raises(ParameterError, match="protocol: paper divides by values up to 1048576"):
-        federation.plan(1 << 20)
+        federation.make_plan(1 << 20)

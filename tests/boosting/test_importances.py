@@ -12,11 +12,15 @@ from tests.boosting.test_federation import N, trial
 from tests.runtime.harness import check_count, measured, play
 
 from privet.arrays import FloatArray
-from privet.boosting.cost_estimate import estimate
-from privet.boosting.explanation import explain
-from privet.boosting.model_part import join
-from privet.boosting.prediction import Validated, stand_ins, validate
-from privet.boosting.training import Federation, PartyData, train
+from privet.boosting.cost_estimate import estimate_cost
+from privet.boosting.explanation import explain_scores
+from privet.boosting.model_part import join_parts
+from privet.boosting.prediction import (
+    ValidationResult,
+    make_representative_values,
+    reveal_validation_results,
+)
+from privet.boosting.training import TrainingData, TrainingSpec, train
 from privet.runtime.cost import Cost
 from privet.runtime.runtime import Runtime
 from privet.spec.plan import ExplainBy, Plan
@@ -28,25 +32,27 @@ V = 100
 class Training:
     """A training, with what comes after it."""
 
-    federation: Federation
+    federation: TrainingSpec
     plan: Plan
 
-    def __call__(self, runtime: Runtime, data: PartyData | None) -> tuple[Any, Validated]:
+    def __call__(self, runtime: Runtime, data: TrainingData | None) -> tuple[Any, ValidationResult]:
         trained = train(runtime, self.federation, self.plan, data)
-        return trained.part, validate(runtime, self.federation, self.plan, trained, data)
+        return trained.part, reveal_validation_results(
+            runtime, self.federation, self.plan, trained, data
+        )
 
 
-def telling(by: ExplainBy | None, **changes: Any) -> tuple[Training, list[PartyData]]:
+def telling(by: ExplainBy | None, **changes: Any) -> tuple[Training, list[TrainingData]]:
     """Return a training of three that tells mean contributions on its last rows."""
     program, inputs = trial([2, 1, 3], 0, "masked", validation=V / N, depth=3, **changes)
-    federation = replace(program.federation, explains=True, importances_by=by)
-    return Training(federation, federation.plan(N)), [own for own, _ in inputs]
+    federation = replace(program.training_spec, has_explanations=True, importances_by=by)
+    return Training(federation, federation.make_plan(N)), [own for own, _ in inputs]
 
 
-def in_the_clear(parts: list[Any], data: list[PartyData], by: ExplainBy) -> FloatArray:
+def in_the_clear(parts: list[Any], data: list[TrainingData], by: ExplainBy) -> FloatArray:
     """Return the same of the joined model, (groups, outputs)."""
-    columns = np.concatenate([stand_ins(own.columns, V) for own in data])
-    found = explain(join(parts), columns).contributions
+    columns = np.concatenate([make_representative_values(own.columns, V) for own in data])
+    found = explain_scores(join_parts(parts), columns).contributions
     if by == "participant":
         ends = np.cumsum([0, *(len(own.columns.names) for own in data)])
         found = np.stack([found[:, a:b].sum(1) for a, b in pairwise(ends)], 1)
@@ -65,12 +71,12 @@ def test_they_are_those_of_the_joined_model(task: str, by: ExplainBy) -> None:
     assert found[:2] == [None, None]
     assert len(found[2]) == (6 if by == "feature" else 3)
     expected = in_the_clear(parts, data, by)
-    unit = parts[-1].unit.scale * 2.0**-program.federation.prediction_bits
+    unit = parts[-1].label_unit.scale * 2.0**-program.federation.prediction_bits
     assert expected.max() > 20 * unit
     assert np.abs(np.array(list(found[2].values())) - expected).max() < 1.5 * unit
     for view in views:
-        entries = [e for e in view.ledger.entries if e.what == "mean absolute contributions"]
-        assert [(e.to, e.count) for e in entries] == [(("party3",), len(expected))]
+        entries = [e for e in view.ledger.entries if e.disclosure == "mean absolute contributions"]
+        assert [(e.recipients, e.n_elements) for e in entries] == [(("party3",), len(expected))]
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
@@ -79,9 +85,9 @@ def test_the_cost_is_as_computed(task: str) -> None:
     program, data = telling("feature", task=task)
     views = play(program, 3, data)
     check_count(program, views)
-    cost = estimate(program.federation, program.plan)
-    assert measured(views) == Cost(cost.rounds, cost.online, cost.offline)
+    cost = estimate_cost(program.federation, program.plan)
+    assert measured(views) == Cost(cost.rounds, cost.online_bytes, cost.offline_bytes)
     without, _ = telling(None, task=task)
-    before = estimate(without.federation, without.plan)
+    before = estimate_cost(without.federation, without.plan)
     assert cost.rounds - before.rounds == 5
-    assert cost.online > before.online
+    assert cost.online_bytes > before.online_bytes

@@ -16,14 +16,20 @@ from hypothesis import strategies as st
 
 from privet import DataError
 from privet.arrays import IndexArray
-from privet.boosting.preparation import Learned, Prepared, SameIds, prepare, prepare_rows
-from privet.boosting.training import PartyData
-from privet.config.table import DataDescription
-from privet.data.reader import Rules, read_by_column
+from privet.boosting.preparation import (
+    ExpectedIds,
+    PreparedData,
+    TableEncoding,
+    prepare_data,
+    prepare_shard,
+)
+from privet.boosting.training import TrainingData
+from privet.config.table import TableSpec
+from privet.data.reader import IdRules, read_lazy_frame
 from privet.spec.params import Params
-from privet.spec.plan import cut_rows
-from privet.spec.sampling import rows_in_order
-from privet.storage.json_records import LearnedRecord
+from privet.spec.plan import split_into_shards
+from privet.spec.sampling import order_rows
+from privet.storage.json_records import TableEncodingRecord
 
 ROWS = 60
 
@@ -65,34 +71,36 @@ THREE = TWO.model_copy(update={"classes": 3})
 REGRESSION = Params(task="regression", buckets=8)
 
 
-def described(path: Path, *kept: str, **said: Any) -> DataDescription:
-    return DataDescription(
+def described(path: Path, *kept: str, **said: Any) -> TableSpec:
+    return TableSpec(
         path=str(path), drop=[name for name in ANSWERS if name not in kept], **{**SAID, **said}
     )
 
 
-def whole(data: DataDescription, params: Params, aligned: IndexArray) -> Prepared:
-    rows = read_by_column(data).take(aligned)
-    return prepare("bank", rows, params, data.positive, data.class_weight)
+def whole(data: TableSpec, params: Params, aligned: IndexArray) -> PreparedData:
+    rows = read_lazy_frame(data).take(aligned)
+    return prepare_data("bank", rows, params, data.positive, data.class_weight)
 
 
 def check_shards(
-    data: DataDescription, params: Params, count: int, aligned: IndexArray | None = None
-) -> Prepared:
+    data: TableSpec, params: Params, count: int, aligned: IndexArray | None = None
+) -> PreparedData:
     aligned = np.arange(ROWS) if aligned is None else aligned
     prepared = whole(data, params, aligned)
-    record = LearnedRecord.of(Learned.of(prepared))
-    learned = LearnedRecord.read(record.model_dump_json().encode())  # as others get it
-    order = aligned[rows_in_order(len(aligned), params)]
+    record = TableEncodingRecord.from_encoding(TableEncoding.from_prepared(prepared))
+    learned = TableEncodingRecord.from_json(record.model_dump_json().encode())  # as others get it
+    order = aligned[order_rows(len(aligned), params)]
     n_samples = len(order) - round(params.validation * len(order))
-    for shard in cut_rows(n_samples, len(order) - n_samples, count):
+    for shard in split_into_shards(n_samples, len(order) - n_samples, count):
         positions = shard.positions(n_samples)
-        found = prepare_rows(data, learned, order[positions], shard.n_validation)
+        found = prepare_shard(data, learned, order[positions], shard.n_validation)
         check_slice(found, prepared, positions, shard.n_samples)
     return prepared
 
 
-def check_slice(found: PartyData, all_rows: Prepared, at: IndexArray, n_samples: int) -> None:
+def check_slice(
+    found: TrainingData, all_rows: PreparedData, at: IndexArray, n_samples: int
+) -> None:
     columns, expected = found.columns, all_rows.columns
     assert (columns.owner, columns.names) == (expected.owner, expected.names)
     assert columns.buckets.dtype == expected.buckets.dtype
@@ -100,7 +108,7 @@ def check_slice(found: PartyData, all_rows: Prepared, at: IndexArray, n_samples:
     np.testing.assert_array_equal(columns.thresholds, expected.thresholds)
     for part, entire, rows in (
         (found.label, all_rows.label, at),
-        (found.weight, all_rows.weight, at[:n_samples]),
+        (found.sample_weight, all_rows.sample_weight, at[:n_samples]),
     ):
         assert (part is None) == (entire is None)
         if part is not None and entire is not None:
@@ -175,7 +183,7 @@ def test_a_shard_may_lack_classes_and_categories(path: Path) -> None:
     assert len(encoders["rare"].categories) == 6
     assert encoders["code"].categories == ("7", "8", "true")
     assert prepared.columns.names.index("flag 3") > 0
-    assert {encoder.kind.name for encoder in prepared.encoders} == {
+    assert {encoder.column_type.name for encoder in prepared.encoders} == {
         *("number", "boolean", "category", "date", "time")
     }
 
@@ -196,7 +204,7 @@ def test_any_rows_in_any_order(
 def test_complaints_name_the_row_of_the_table(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "table.csv")
     said = described(path, "y", label="y")
-    learned = Learned.of(whole(said, TWO, np.arange(ROWS)))
+    learned = TableEncoding.from_prepared(whole(said, TWO, np.arange(ROWS)))
     good = path.read_text().splitlines()
     rows = np.array([57, 41, 50])
 
@@ -206,7 +214,7 @@ def test_complaints_name_the_row_of_the_table(tmp_path: Path) -> None:
         changed[51] = changed[51].replace(before, after)
         path.write_text("\n".join(changed))
         with pytest.raises(DataError) as caught:
-            prepare_rows(said, learned, rows)
+            prepare_shard(said, learned, rows)
         return str(caught.value)
 
     number = TABLE["number"][50]
@@ -218,29 +226,29 @@ def test_complaints_name_the_row_of_the_table(tmp_path: Path) -> None:
     assert complaint('"yes"', "").startswith(f"{path}: the label of row 51 is missing, and ")
     path.write_text("\n".join(good[:50]))
     with pytest.raises(DataError, match="row 58 is not there any more, but 49 rows"):
-        prepare_rows(said, learned, rows)
+        prepare_shard(said, learned, rows)
 
 
 def test_other_rows_in_the_same_places(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "table.csv")
     said = described(path, "y", label="y")
-    rules: Rules = [["strip"]]
-    prepared = prepare("bank", read_by_column(said, rules), TWO)
-    learned, rows = Learned.of(prepared), np.array([57, 41, 50])
+    rules: IdRules = [["strip"]]
+    prepared = prepare_data("bank", read_lazy_frame(said, rules), TWO)
+    learned, rows = TableEncoding.from_prepared(prepared), np.array([57, 41, 50])
     assert prepared.ids is not None
-    same = SameIds(rules, prepared.ids.take(rows).digest())
-    prepare_rows(said, learned, rows, same=same)
+    same = ExpectedIds(rules, prepared.ids.take(rows).digest())
+    prepare_shard(said, learned, rows, expected_ids=same)
     with pytest.raises(DataError, match=r"table.csv: other rows than before are in these places"):
-        prepare_rows(said, learned, rows[::-1], same=same)
+        prepare_shard(said, learned, rows[::-1], expected_ids=same)
     header, *lines = path.read_text().splitlines()
     path.write_text("\n".join([header, lines[-1], *lines[:-1]]))
     with pytest.raises(DataError, match=r"table.csv: other rows than before are in these places"):
-        prepare_rows(said, learned, rows, same=same)
+        prepare_shard(said, learned, rows, expected_ids=same)
     path.write_text("\n".join([header, *lines[:50], lines[41], *lines[51:]]))
     with pytest.raises(DataError, match=r"table.csv: other rows than before are in these places"):
-        prepare_rows(said, learned, rows, same=same)
+        prepare_shard(said, learned, rows, expected_ids=same)
 
 
 def test_a_participant_without_features(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "table.csv")
-    check_shards(DataDescription(path=str(path), id="id", columns=[]), TWO, 3)
+    check_shards(TableSpec(path=str(path), id="id", columns=[]), TWO, 3)

@@ -15,13 +15,13 @@ from tests.runtime.harness import check_count, play
 from privet import ParameterError, Params
 from privet.arithmetic.rings import Z64
 from privet.boosting import reference
-from privet.boosting.cost_estimate import Estimate
-from privet.boosting.model_part import join
-from privet.boosting.reference import level_gains
-from privet.boosting.simulation import train, train_federated
-from privet.gates.masked.comparison import one, step
-from privet.gates.masked.value import mask_one
-from privet.protocols.masked.leaves import classify
+from privet.boosting.cost_estimate import CostEstimate
+from privet.boosting.model_part import join_parts
+from privet.boosting.reference import compute_level_gains
+from privet.boosting.simulation import train_federated, train_locally
+from privet.gates.masked.comparison import make_lifted_one, multiply_by_step
+from privet.gates.masked.value import mask_value
+from privet.protocols.masked.leaves import classify_hessians
 from privet.protocols.masked.precision.scores import Scales
 from privet.spec.plan import Ownership, Plan
 
@@ -38,12 +38,15 @@ def test_it_has_the_tests_of_the_reference(task: str, sizes: list[int], least: f
         task=task, tables=4, depth=4, buckets=16, learning_rate=0.5, min_child_weight=least
     )
     parties = bucketed(x, sizes, 16)
-    plain, model = train(parties, label, params), train(parties, label, params, "masked")
+    plain, model = (
+        train_locally(parties, label, params),
+        train_locally(parties, label, params, "masked"),
+    )
     assert (model.feature == plain.feature).all()
     assert (model.bucket == plain.bucket).all()
     assert np.abs(model.leaf_values - plain.leaf_values).max() < 1e-4
     if least == 9.0:
-        free = train(parties, label, params.model_copy(update={"min_child_weight": 0.0}))
+        free = train_locally(parties, label, params.model_copy(update={"min_child_weight": 0.0}))
         assert (plain.leaf_values == 0).sum() > (free.leaf_values == 0).sum()
 
 
@@ -58,7 +61,7 @@ def test_a_regression_counts_samples() -> None:
     for least, below in ((2.0, []), (2.5, [0]), (3.0, [0])):
         chosen = params.model_copy(update={"min_child_weight": least})
         for protocol in ("plain", "masked"):
-            model = train(parties, label, chosen, protocol)
+            model = train_locally(parties, label, chosen, protocol)
             assert sorted(model.feature[0].tolist()) == [0, 1]
             values = np.abs(model.leaf_values[0, 0])
             assert np.flatnonzero(values < 1e-2).tolist() == below, (protocol, least)
@@ -73,20 +76,20 @@ def test_what_reaches_the_least(task: str, l2: float, least: float, n_samples: i
     params = Params.parse({"task": task, "l2": l2})
     plan = Plan(params, Ownership((0, 1), 1), n_samples)
     bounded = Plan(params.model_copy(update={"min_child_weight": least}), plan.ownership, n_samples)
-    scales = Scales.of(bounded)
+    scales = Scales.from_plan(bounded)
     units, thresholds = scales.units, scales.thresholds
     whole = int(np.ceil(least * 2**units.h_bits))
-    unit = (2 << thresholds.drop) + units.h_slack
+    unit = (2 << thresholds.dropped_bits) + units.h_slack
     near = [whole - unit - 1, whole - units.h_slack - 1, whole - units.h_slack, whole, whole + 1]
-    spread = np.linspace(0, units.h_limit, 40).astype(np.int64).tolist()
-    h = np.array([x for x in (*near, *spread) if 0 <= x <= units.h_limit])
+    spread = np.linspace(0, units.max_hessian_sum, 40).astype(np.int64).tolist()
+    h = np.array([x for x in (*near, *spread) if 0 <= x <= units.max_hessian_sum])
 
     def body(runtime: Any, share: Any) -> Any:
-        reached = classify(runtime, scales, mask_one(runtime, share))
-        ones = one(runtime, share.shape, Z64)
+        reached = classify_hessians(runtime, scales, mask_value(runtime, share))
+        ones = make_lifted_one(runtime, share.shape, Z64)
         return [
-            step(runtime, reached, ones, factors=factors)
-            for factors in (thresholds.factors, thresholds.normalising)
+            multiply_by_step(runtime, reached, ones, factors=factors)
+            for factors in (thresholds.counted_factors, thresholds.class_factors)
         ]
 
     (factors, powers), _, _ = on_shares(body, [(h.astype(units.h_ring.dtype), units.h_ring)], 2)
@@ -95,12 +98,16 @@ def test_what_reaches_the_least(task: str, l2: float, least: float, n_samples: i
     assert not counted[h < (whole if task == "regression" else whole - unit)].any()
     assert (factors[counted] == powers[counted]).all()
     # What normalises is what it is without the least, up to a unit of what is compared.
-    free = Scales.of(plan).thresholds
-    assert set(powers.tolist()) <= set(free.factors)
+    free = Scales.from_plan(plan).thresholds
+    assert set(powers.tolist()) <= set(free.counted_factors)
     y = h * 2.0**scales.y_bits + scales.l2
-    exact = np.clip(np.floor(np.log(y / scales.l2) / np.log(scales.ratio)), 0, scales.classes)
-    sure = np.abs(np.log(y / scales.l2) / np.log(scales.ratio) % 1 - 0.5) < 0.4
-    assert (powers[sure] == float(scales.ratio) ** (scales.classes - exact[sure])).all()
+    exact = np.clip(
+        np.floor(np.log(y / scales.l2) / np.log(scales.class_ratio)), 0, scales.n_class_bounds
+    )
+    sure = np.abs(np.log(y / scales.l2) / np.log(scales.class_ratio) % 1 - 0.5) < 0.4
+    assert (
+        powers[sure] == float(scales.class_ratio) ** (scales.n_class_bounds - exact[sure])
+    ).all()
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -112,7 +119,7 @@ def test_what_it_costs(task: str) -> None:
     levels = range(1 if task == "regression" else 0, depth)  # the root's are compared once
     sides = sum(2 * cuts << level for level in levels) + (1 << depth)
     # Of three participants each sends its bits to two others, or, in slices, fewer.
-    assert 0 < bounded.online - free.online <= 6 * sides / 4 * 1.01
+    assert 0 < bounded.online_bytes - free.online_bytes <= 6 * sides / 4 * 1.01
     program, inputs = trial([2, 1, 2], 0, "masked", task=task, min_child_weight=2.0)
     check_count(program, play(program, 3, inputs))
 
@@ -122,7 +129,7 @@ def test_the_paper_s_protocol_has_neither(name: str) -> None:
     x = columns(2)
     params = Params.parse({"task": "regression", name: 1.0})
     with pytest.raises(ParameterError, match=f"{name}: the protocol paper has no such bound"):
-        train(bucketed(x, [1, 1], 32), x[0], params, "paper")
+        train_locally(bucketed(x, [1, 1], 32), x[0], params, "paper")
 
 
 @pytest.mark.parametrize(("task", "most"), [("regression", N), ("classification", N // 4)])
@@ -130,10 +137,10 @@ def test_more_than_all_rows_add_up_to(task: str, most: int) -> None:
     x = columns(2)
     parties, label = bucketed(x, [1, 1], 8), (x[0] > 0).astype(float)
     params = Params(task=task, tables=1, depth=1, buckets=8, min_child_weight=float(most))
-    train(parties, label, params, "masked")
+    train_locally(parties, label, params, "masked")
     beyond = params.model_copy(update={"min_child_weight": most + 0.1})
     with pytest.raises(ParameterError, match=f"is more than 512 rows add up to, {most} at most"):
-        train(parties, label, beyond, "masked")
+        train_locally(parties, label, beyond, "masked")
 
 
 # Levels that test nothing.
@@ -162,17 +169,17 @@ def test_levels_that_gain_too_little(
         }
     )
     parties = bucketed(x, [2, 1, 3], 16)
-    plain = train(parties, label, params)
-    told: list[Estimate] = []
+    plain = train_locally(parties, label, params)
+    told: list[CostEstimate] = []
     found = train_federated(parties, label, params, "masked", on_estimate=told.append)
-    model = join(found.parts)
+    model = join_parts(found.parts)
     assert (model.feature == plain.feature).all()
     assert (model.bucket == plain.bucket).all()
     assert (model.threshold == plain.threshold).all()
     assert np.abs(model.leaf_values - plain.leaf_values).max() < 1e-4 * unit
-    online = [meter.total("online") for meter in found.outcome.meters]
+    online = [meter.sum_traffic("online") for meter in found.program_result.meters]
     assert {traffic.rounds for traffic in online} == {told[0].rounds}
-    assert sum(traffic.sent for traffic in online) == told[0].online
+    assert sum(traffic.sent for traffic in online) == told[0].online_bytes
     nothing = plain.bucket == 15
     assert (np.isposinf(plain.threshold) == nothing).all()
     assert nothing.sum() == {0.5: 0, 1e9: 12}.get(gain, nothing.sum())
@@ -194,15 +201,17 @@ def test_what_a_level_must_gain() -> None:
 
     def penalised(model: Any) -> float:
         values = model.leaf_values[0, 0]
-        return float(0.5 * np.sum((model.score(x)[0] - label) ** 2) + 0.5 * np.sum(values**2))
+        return float(
+            0.5 * np.sum((model.predict_scores(x)[0] - label) ** 2) + 0.5 * np.sum(values**2)
+        )
 
-    best = train([party], label, Params.parse(base))
-    nothing = train([party], label, Params.parse({**base, "min_gain": 1e9}))
+    best = train_locally([party], label, Params.parse(base))
+    nothing = train_locally([party], label, Params.parse({**base, "min_gain": 1e9}))
     assert np.isposinf(nothing.threshold).all()
     gain = penalised(nothing) - penalised(best)
     for factor, tested in ((1 - 1e-9, True), (1 + 1e-9, False)):
         chosen = Params.parse({**base, "min_gain": gain * factor})
-        assert np.isfinite(train([party], label, chosen).threshold).all() == tested
+        assert np.isfinite(train_locally([party], label, chosen).threshold).all() == tested
 
 
 def test_what_testing_nothing_costs() -> None:
@@ -210,7 +219,7 @@ def test_what_testing_nothing_costs() -> None:
     for task in TASKS:
         free, with_gain = table_cost(task), table_cost(task, min_gain=1.0)
         assert with_gain.rounds <= free.rounds + 1
-        assert free.online < with_gain.online < 1.01 * free.online
+        assert free.online_bytes < with_gain.online_bytes < 1.01 * free.online_bytes
 
 
 # What levels gained.
@@ -227,16 +236,16 @@ def test_gains_are_those_of_the_tests_that_were_chosen(task: str, draws: dict[st
 
     def watched(sums: Any, chosen: Params, *rest: Any) -> tuple[int, int]:
         test = original(sums, chosen, *rest)
-        before = reference.nothing_tested(sums, chosen)
-        seen.append(before - float(reference.candidate_scores(sums, chosen)[test]))
+        before = reference.score_without_split(sums, chosen)
+        seen.append(before - float(reference.score_candidates(sums, chosen)[test]))
         return test
 
-    original = reference.best_test
-    with mock.patch.object(reference, "best_test", watched):
-        model = train(bucketed(x, [2, 2], 16), label, params)
-    gains = level_gains(model, x, label, params)
+    original = reference.find_best_split
+    with mock.patch.object(reference, "find_best_split", watched):
+        model = train_locally(bucketed(x, [2, 2], 16), label, params)
+    gains = compute_level_gains(model, x, label, params)
     assert gains.reshape(-1) == pytest.approx(seen, rel=1e-9, abs=1e-9)
-    shares = model.importances(gains)
+    shares = model.compute_importances(gains)
     assert shares.sum() == pytest.approx(1.0)
     by_hand = [gains[model.feature == j].sum() / gains.sum() for j in range(4)]
     assert shares == pytest.approx(by_hand)

@@ -27,33 +27,33 @@ def test_a_leaf_is_the_binary_number_of_the_failed_tests(model: Model) -> None:
         # age          visits
         [[29.0, 30.0, nan, 99.0], [nan, nan, 4.0, 5.0]]
     )
-    assert model.leaf_index(columns).tolist() == [[0, 2, 1, 3], [0, 0, 0, 2]]
-    assert model.score(columns).tolist() == [[111.0, 113.0, 112.0, 134.0]]
+    assert model.find_leaf_indices(columns).tolist() == [[0, 2, 1, 3], [0, 0, 0, 2]]
+    assert model.predict_scores(columns).tolist() == [[111.0, 113.0, 112.0, 134.0]]
 
 
 def test_scores_of_many_samples_go_in_blocks(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = np.random.default_rng(0).normal(20, 20, (2, 1000))
-    whole = model.score(columns)
+    whole = model.predict_scores(columns)
     assert whole.shape == (1, 1000)
     monkeypatch.setattr("privet.boosting.model._BLOCK", 14)
-    assert (model.score(columns) == whole).all()
+    assert (model.predict_scores(columns) == whole).all()
 
 
 def test_a_classifier_predicts_probabilities(model: Model) -> None:
     columns = np.array([[29.0], [4.0]])
     classifier = replace(model, task="classification", base_score=np.array([-12.0]))
-    assert classifier.score(columns).tolist() == [[0.0]]
+    assert classifier.predict_scores(columns).tolist() == [[0.0]]
     assert classifier.predict(columns).tolist() == [0.5]
-    assert model.predict(columns).tolist() == model.score(columns)[0].tolist()
+    assert model.predict(columns).tolist() == model.predict_scores(columns)[0].tolist()
 
 
 def test_importances_count_tests(model: Model) -> None:
     """A level at which everything passes tests nothing."""
-    assert model.importances() == pytest.approx([1 / 3, 2 / 3])
+    assert model.compute_importances() == pytest.approx([1 / 3, 2 / 3])
 
 
 def test_tests_in_words(model: Model) -> None:
-    words = [model.describe_test(table, level) for table in (0, 1) for level in (0, 1)]
+    words = [model.describe_split(table, level) for table in (0, 1) for level in (0, 1)]
     assert words == ["age < 30", "visits is missing", "visits < 5", "age: any value"]
 
 
@@ -61,7 +61,7 @@ def test_columns_must_be_the_models(model: Model) -> None:
     with pytest.raises(ModelError, match=r"2 features, a row each; the data .* \(3, 4\)"):
         model.predict(np.ones((3, 4)))
     with pytest.raises(ModelError, match=r"the shape \(3,\)"):
-        model.score(np.ones(3))
+        model.predict_scores(np.ones(3))
 
 
 def test_a_model_is_a_value(model: Model) -> None:
@@ -127,10 +127,10 @@ def test_tests_that_split_alike_are_the_same() -> None:
         return Model("regression", features, np.zeros(1), *test, np.zeros((1, 1, 2)))
 
     first = one_test(0, 0.5)
-    assert first.same_tests(first, x) == 1.0
-    assert first.same_tests(one_test(1, 8.0), x) == 1.0  # a copy in another unit
-    assert first.same_tests(one_test(2, -0.5), x) == 1.0  # left is right
-    assert first.same_tests(one_test(3, 0.5), x) == 0.0
+    assert first.compare_splits(first, x) == 1.0
+    assert first.compare_splits(one_test(1, 8.0), x) == 1.0  # a copy in another unit
+    assert first.compare_splits(one_test(2, -0.5), x) == 1.0  # left is right
+    assert first.compare_splits(one_test(3, 0.5), x) == 0.0
     next_value = x[0][x[0] > 0.5].min()
     moved = replace(one_test(0, next_value + 1e-9), bucket=np.array([[1]]))
-    assert first.same_tests(moved, x) == 0.0  # one row goes to the other side
+    assert first.compare_splits(moved, x) == 0.0  # one row goes to the other side

@@ -13,19 +13,19 @@ from tests.boosting.test_federation import N, bucketed, columns, label_of
 from tests.gates.test_masked import on_shares
 
 from privet import ParameterError, Params
-from privet.arithmetic.rings import integers_modulo
+from privet.arithmetic.rings import get_integer_ring
 from privet.arrays import FloatArray, IndexArray
 from privet.boosting import reference
-from privet.boosting.cost_estimate import Estimate, count, estimate
+from privet.boosting.cost_estimate import CostEstimate, count_training_cost, estimate_cost
 from privet.boosting.model import Feature, Model
-from privet.boosting.model_part import join
-from privet.boosting.simulation import train, train_federated
-from privet.boosting.training import Federation
-from privet.gates.masked.value import mask_one, signed_lift
-from privet.protocols.masked.candidates import RiseScale, in_order
+from privet.boosting.model_part import join_parts
+from privet.boosting.simulation import train_federated, train_locally
+from privet.boosting.training import TrainingSpec
+from privet.gates.masked.value import lift_signed, mask_value
+from privet.protocols.masked.candidates import SideOrderScale, order_leaf_values
 from privet.protocols.masked.precision.scores import Scales
 from privet.runtime.cost import Cost
-from privet.spec.plan import Ownership, Plan, by_feature
+from privet.spec.plan import Ownership, Plan, list_constraints_by_feature
 
 TASKS = ["regression", "classification"]
 SIGNS = (1, -1, 0, 0, 1, 0)
@@ -81,22 +81,22 @@ def test_it_has_the_tests_of_the_reference(
         {"task": task, "tables": 4, "depth": 4, "buckets": 16, "learning_rate": 0.5, **changes}
     )
     parties = bucketed(x, sizes, 16)
-    plain = train(parties, label, params, monotone=SIGNS)
-    told: list[Estimate] = []
+    plain = train_locally(parties, label, params, monotone=SIGNS)
+    told: list[CostEstimate] = []
     found = train_federated(
         parties, label, params, "masked", monotone=SIGNS, on_estimate=told.append
     )
-    model = join(found.parts)
+    model = join_parts(found.parts)
     assert (model.feature == plain.feature).all()
     assert (model.bucket == plain.bucket).all()
     assert np.abs(model.leaf_values - plain.leaf_values).max() < 1e-4
     assert out_of_order(plain, SIGNS) == out_of_order(model, SIGNS) == 0
-    meters = found.outcome.meters
-    assert {meter.total("online").rounds for meter in meters} == {told[0].rounds}
-    assert sum(meter.total("online").sent for meter in meters) == told[0].online
-    assert sum(meter.total("offline").received for meter in meters) == told[0].offline
+    meters = found.program_result.meters
+    assert {meter.sum_traffic("online").rounds for meter in meters} == {told[0].rounds}
+    assert sum(meter.sum_traffic("online").sent for meter in meters) == told[0].online_bytes
+    assert sum(meter.sum_traffic("offline").received for meter in meters) == told[0].offline_bytes
     if not changes:  # the constraints are what keeps them so
-        assert out_of_order(train(parties, label, params), SIGNS) > 0
+        assert out_of_order(train_locally(parties, label, params), SIGNS) > 0
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -109,10 +109,10 @@ def test_weights_and_a_start_of_one_s_own(task: str) -> None:
     parties = bucketed(x, [3, 3], 16)
     if task == "regression":
         with pytest.raises(ParameterError, match=r"monotone: masked has no bound .*the weights"):
-            train(parties, label, params, "masked", weight=weight, monotone=SIGNS)
+            train_locally(parties, label, params, "masked", sample_weight=weight, monotone=SIGNS)
         weight = None
-    plain = train(parties, label, params, weight=weight, monotone=SIGNS)
-    model = train(parties, label, params, "masked", weight=weight, monotone=SIGNS)
+    plain = train_locally(parties, label, params, sample_weight=weight, monotone=SIGNS)
+    model = train_locally(parties, label, params, "masked", sample_weight=weight, monotone=SIGNS)
     assert (model.feature == plain.feature).all()
     assert (model.bucket == plain.bucket).all()
     assert out_of_order(model, SIGNS) == 0
@@ -134,7 +134,7 @@ def test_predictions_are_monotone(task: str) -> None:
         parties, label, params, "masked", monotone=SIGNS, new_columns=split
     ).predictions
     assert result is not None
-    plain = train(parties, label, params, monotone=SIGNS).predict(new)
+    plain = train_locally(parties, label, params, monotone=SIGNS).predict(new)
     for predictions in (result, plain):
         swept = predictions.reshape(len(features), -1, 25)
         rises = np.diff(swept, axis=1) * np.array([SIGNS[j] for j in features])[:, None, None]
@@ -166,14 +166,14 @@ def test_scores_by_hand() -> None:
     x = rng.integers(8, size=(6, 200))
     g, h = rng.normal(size=200) + 0.3 * x[0], rng.uniform(0.05, 0.25, size=200)
     node = rng.integers(4, size=200)
-    sums = reference.bucket_sums(
+    sums = reference.sum_by_bucket(
         x.astype(np.uint8), np.ones(200, dtype=bool), node, 4, g[None], h[None], 8
     )
     params = Params(task="classification", buckets=8)
-    found = reference.candidate_scores(sums, params, np.array(SIGNS))
+    found = reference.score_candidates(sums, params, np.array(SIGNS))
     expected = brute_scores(x, g, h, node)
     assert found == pytest.approx(expected, rel=1e-9)
-    free = reference.candidate_scores(sums, params)
+    free = reference.score_candidates(sums, params)
     assert (found[[2, 3, 5]] == free[[2, 3, 5]]).all()
     assert (found[[0, 1, 4]] != free[[0, 1, 4]]).any(axis=1).all()
 
@@ -203,7 +203,7 @@ leaf_tables = st.integers(1, 4).flatmap(
 def test_one_pass_puts_all_levels_in_order(case: tuple[list[int], list[int]]) -> None:
     """In the reference, of any values: no level undoes what another has done."""
     values, signs = case
-    found = reference.in_order(np.array([values], dtype=np.float64), signs)[0]
+    found = reference.order_leaf_values(np.array([values], dtype=np.float64), signs)[0]
     assert found.tolist() == [float(x) for x in exact_order([Fraction(v) for v in values], signs)]
     shape = (2,) * len(signs)
     for level, sign in enumerate(signs):
@@ -221,15 +221,15 @@ def test_one_pass_puts_all_levels_in_order(case: tuple[list[int], list[int]]) ->
 def test_leaves_are_put_in_order_exactly_on_shares(n: int, depth: int) -> None:
     """Of small values, where ties abound, and of the largest that fit; two openings a level."""
     rng = np.random.default_rng(depth)
-    ring = integers_modulo(27)
+    ring = get_integer_ring(27)
     for limit in (3, 1 << 25):
         values = rng.integers(-limit + 1, limit, size=1 << depth)
         signs = rng.choice([-1, 0, 1], size=depth).tolist()
 
         def body(runtime: Any, share: Any, signs: list[int] = signs) -> Any:
             known = signs if runtime.index >= 0 else [0] * depth  # the dealer does not know them
-            found = in_order(runtime, mask_one(runtime, share), known)
-            return signed_lift(runtime, found).share(runtime)
+            found = order_leaf_values(runtime, mask_value(runtime, share), known)
+            return lift_signed(runtime, found).to_share(runtime)
 
         total, cost, _ = on_shares(body, [(values.astype(np.uint32)[None], ring)], n)
         expected = exact_order([Fraction(int(v)) for v in values], signs)
@@ -243,18 +243,20 @@ def test_leaves_are_put_in_order_exactly_on_shares(n: int, depth: int) -> None:
 def test_differences_fit(task: str, n_samples: int, l2: float) -> None:
     """The largest in its ring, with room for its sign, and in 64 bits before."""
     params = Params.parse({"task": task, "l2": l2})
-    scales = Scales.of(Plan(params, Ownership((0, 1), 1), n_samples, monotone=(1, 0)))
-    shift, drop, ring = scale = RiseScale.of(scales)
-    largest = scales.units.g_limit * ((scales.units.h_limit << scales.y_bits) + 2 * scales.l2)
+    scales = Scales.from_plan(Plan(params, Ownership((0, 1), 1), n_samples, monotone=(1, 0)))
+    shift, drop, ring = scale = SideOrderScale.from_scales(scales)
+    largest = scales.units.max_gradient_sum * (
+        (scales.units.max_hessian_sum << scales.y_bits) + 2 * scales.l2
+    )
     assert largest >> (shift + drop) < 1 << (ring.bits - 1)
     assert ring.bits + drop <= 64
     assert ring.bits <= 48
-    assert 1 <= scale.digits <= 8
+    assert 1 <= scale.n_digits <= 8
 
 
 def table_cost(task: str, monotone: tuple[int, ...]) -> Cost:
     """What a table takes, of 24,000 rows and 24 features of three participants."""
-    federation = Federation(
+    federation = TrainingSpec(
         protocol="masked",
         params=Params.parse({"task": task}),
         parties=("a", "b", "c"),
@@ -263,7 +265,7 @@ def table_cost(task: str, monotone: tuple[int, ...]) -> Cost:
         prediction_bits=10,
         monotone=monotone,
     )
-    return count(federation, federation.plan(24_000))[1]
+    return count_training_cost(federation, federation.make_plan(24_000))[1]
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -277,15 +279,15 @@ def test_what_it_costs(task: str) -> None:
     assert one.rounds == free.rounds + 3 * depth + 2
     # Openings that are large enough travel in slices, in two rounds.
     assert one.rounds <= all_of_them.rounds <= one.rounds + depth
-    assert one.online < 1.03 * free.online
-    each = two.online - one.online
-    assert 16 * each < all_of_them.online - one.online < 24 * each
+    assert one.online_bytes < 1.03 * free.online_bytes
+    each = two.online_bytes - one.online_bytes
+    assert 16 * each < all_of_them.online_bytes - one.online_bytes < 24 * each
 
 
 def test_which_tables_cost_the_same() -> None:
     """Those that draw a constrained feature cost more than those that do not."""
     params = Params(task="regression", tables=6, depth=2, buckets=8, colsample=0.4, seed=1)
-    federation = Federation(
+    federation = TrainingSpec(
         protocol="masked",
         params=params,
         parties=("a", "b"),
@@ -294,14 +296,14 @@ def test_which_tables_cost_the_same() -> None:
         prediction_bits=10,
         monotone=(1, 0, 0, 0, 0),
     )
-    plan = federation.plan(N)
-    drawn = [0 in np.arange(5)[plan.draw(table).features] for table in range(6)]
+    plan = federation.make_plan(N)
+    drawn = [0 in np.arange(5)[plan.sample_table(table).features] for table in range(6)]
     assert True in drawn
     assert False in drawn
-    costs = [count(federation, plan, table)[1] for table in range(6)]
-    by_hand = sum(costs, start=count(federation, plan)[0])
-    assert estimate(federation, plan).online == by_hand.online
-    assert len({cost.online for cost in costs}) == 2
+    costs = [count_training_cost(federation, plan, table)[1] for table in range(6)]
+    by_hand = sum(costs, start=count_training_cost(federation, plan)[0])
+    assert estimate_cost(federation, plan).online_bytes == by_hand.online_bytes
+    assert len({cost.online_bytes for cost in costs}) == 2
 
 
 def test_bad_input() -> None:
@@ -310,22 +312,24 @@ def test_bad_input() -> None:
     params = Params(task="classification", tables=1, depth=1, buckets=8)
     for protocol in ("plain", "masked"):
         with pytest.raises(ParameterError, match="monotone: 3 constraints for 2 features"):
-            train(parties, label, params, protocol, monotone=(1, 0, 0))
+            train_locally(parties, label, params, protocol, monotone=(1, 0, 0))
         with pytest.raises(ParameterError, match="monotone: 2 is none of 1"):
-            train(parties, label, params, protocol, monotone=(2, 0))
+            train_locally(parties, label, params, protocol, monotone=(2, 0))
         several = Params(task="classification", classes=3, tables=1, depth=1, buckets=8)
         with pytest.raises(ParameterError, match="monotone: 3 classes have no score"):
-            train(parties, np.arange(N, dtype=np.float64) % 3, several, protocol, monotone=(1, 0))
+            train_locally(
+                parties, np.arange(N, dtype=np.float64) % 3, several, protocol, monotone=(1, 0)
+            )
     with pytest.raises(ParameterError, match="monotone: the protocol paper has no constraints"):
-        train(parties, label, params, "paper", monotone=(1, 0))
+        train_locally(parties, label, params, "paper", monotone=(1, 0))
 
 
 def test_constraints_by_name() -> None:
     features = [("bank", "age"), ("bank", "income"), ("shop", "visits")]
     wanted = {"bank": {"income": 1}, "shop": {"visits": -1}}
-    assert by_feature(features, wanted) == [0, 1, -1]
-    assert by_feature(features, {}) == [0, 0, 0]
+    assert list_constraints_by_feature(features, wanted) == [0, 1, -1]
+    assert list_constraints_by_feature(features, {}) == [0, 0, 0]
     with pytest.raises(ParameterError, match="bank has no feature 'visits', it is shop's"):
-        by_feature(features, {"bank": {"visits": 1}})
+        list_constraints_by_feature(features, {"bank": {"visits": 1}})
     with pytest.raises(ParameterError, match="bank has no feature 'height', it is nobody's"):
-        by_feature(features, {"bank": {"height": 1}})
+        list_constraints_by_feature(features, {"bank": {"height": 1}})

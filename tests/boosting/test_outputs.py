@@ -10,13 +10,13 @@ import pytest
 from privet import DataError, ParameterError, Params
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.cost_estimate import Estimate, estimate
+from privet.boosting.cost_estimate import CostEstimate, estimate_cost
 from privet.boosting.model import Feature, Model
-from privet.boosting.model_part import join
-from privet.boosting.simulation import Federated, train, train_federated
-from privet.boosting.training import Federation, PartyData
+from privet.boosting.model_part import join_parts
+from privet.boosting.simulation import FederatedResult, train_federated, train_locally
+from privet.boosting.training import TrainingData, TrainingSpec
 from privet.boosting.training import train as train_on_shares
-from privet.objectives.classification import sigmoid
+from privet.objectives.classification import compute_sigmoid
 from privet.runtime.local.launcher import simulate
 from privet.runtime.runtime import Runtime
 
@@ -32,21 +32,24 @@ class Trained:
     columns: FloatArray
     label: FloatArray
     plain: Model
-    found: Federated
-    estimate: Estimate
+    found: FederatedResult
+    estimate: CostEstimate
 
     @property
     def model(self) -> Model:
         """What the parts on shares make."""
-        return join(self.found.parts)
+        return join_parts(self.found.parts)
 
     @property
     def metered(self) -> tuple[int, int, int]:
         """A participant's rounds, bytes between all of them, and bytes from the dealer."""
         sums = np.zeros((3,), dtype=int)
-        for meter in self.found.outcome.meters:
+        for meter in self.found.program_result.meters:
             for within in ("setup", "table"):
-                online, offline = meter.total("online", within), meter.total("offline", within)
+                online, offline = (
+                    meter.sum_traffic("online", within),
+                    meter.sum_traffic("offline", within),
+                )
                 sums += online.rounds, online.sent, offline.received
         rounds, online_bytes, offline_bytes = sums.tolist()
         return rounds // len(OWNED), online_bytes, offline_bytes
@@ -75,7 +78,7 @@ def trained(request: pytest.FixtureRequest) -> Trained:
     columns, label = labelled(classes)
     params = Params(task="classification", classes=classes, tables=3, depth=3, buckets=8)
     parties = bucketed(columns, 8)
-    estimates: list[Estimate] = []
+    estimates: list[CostEstimate] = []
     found = train_federated(
         parties,
         label,
@@ -84,13 +87,15 @@ def trained(request: pytest.FixtureRequest) -> Trained:
         new_columns=[columns[own] for own in OWNED],
         on_estimate=estimates.append,
     )
-    return Trained(classes, columns, label, train(parties, label, params), found, estimates[0])
+    return Trained(
+        classes, columns, label, train_locally(parties, label, params), found, estimates[0]
+    )
 
 
 def test_masked_learns_what_the_reference_learns(trained: Trained) -> None:
     outputs = 1 if trained.classes == 2 else trained.classes
     assert trained.model.leaf_values.shape == (3, outputs, 8)
-    assert trained.model.same_tests(trained.plain, trained.columns) == 1.0
+    assert trained.model.compare_splits(trained.plain, trained.columns) == 1.0
     assert np.abs(trained.model.leaf_values - trained.plain.leaf_values).max() < 1e-4
 
 
@@ -106,31 +111,31 @@ def test_predictions_are_those_of_the_reference(trained: Trained) -> None:
         assert predicted.sum(axis=0) == pytest.approx(np.ones(N))
 
 
-def estimated(classes: int, n_parties: int) -> Estimate:
+def estimated(classes: int, n_parties: int) -> CostEstimate:
     """Count a training like those above, over so many participants."""
     names = tuple(f"party{k}" for k in range(n_parties))
-    federation = Federation(
+    federation = TrainingSpec(
         protocol="masked",
         params=Params(task="classification", classes=classes, tables=3, depth=3, buckets=8),
         parties=names,
         features=tuple(Feature(f"x{j}", names[j * n_parties // 6]) for j in range(6)),
         active=n_parties - 1,
         prediction_bits=10,
-        cut_counts=(7,) * 6,
+        announced_cut_counts=(7,) * 6,
     )
-    return estimate(federation, federation.plan(N))
+    return estimate_cost(federation, federation.make_plan(N))
 
 
 def test_what_classes_cost(trained: Trained) -> None:
     """As it was counted before; of bytes, products and memory, at most K times that of two."""
     cost, two = trained.estimate, estimated(2, 3)
     assert cost == estimated(trained.classes, 3)
-    assert (cost.rounds, cost.online, cost.offline) == trained.metered
+    assert (cost.rounds, cost.online_bytes, cost.offline_bytes) == trained.metered
     outputs = 1 if trained.classes == 2 else trained.classes
-    assert cost.online <= outputs * two.online
-    assert cost.offline <= outputs * two.offline
-    assert cost.memory <= outputs * two.memory
-    assert cost.multiplications == outputs * two.multiplications
+    assert cost.online_bytes <= outputs * two.online_bytes
+    assert cost.offline_bytes <= outputs * two.offline_bytes
+    assert cost.memory_bytes <= outputs * two.memory_bytes
+    assert cost.n_multiplications == outputs * two.n_multiplications
 
 
 @pytest.mark.parametrize("classes", [3, 7, 10, 32])
@@ -145,7 +150,7 @@ def test_a_table_by_hand() -> None:
     columns, label = labelled(4, 60)
     params = Params(task="classification", classes=4, tables=2, depth=1, buckets=4)
     parties = bucketed(columns, 4)
-    model = train(parties, label, params)
+    model = train_locally(parties, label, params)
     buckets = np.concatenate([party.buckets for party in parties])
     shares = np.bincount(label.astype(int)) / 60
     score = np.repeat(np.log(shares / (1 - shares))[:, None], 60, axis=1)
@@ -168,7 +173,7 @@ def test_a_table_by_hand() -> None:
             step = -0.3 * g[:, side].sum(axis=1) / (h[:, side].sum(axis=1) + 1.0)
             assert model.leaf_values[table, :, leaf] == pytest.approx(step)
             score[:, side] += step[:, None]
-    assert model.score(columns) == pytest.approx(score)
+    assert model.predict_scores(columns) == pytest.approx(score)
     p = 1 / (1 + np.exp(-score))
     assert model.predict(columns) == pytest.approx(p / p.sum(axis=0))
 
@@ -179,7 +184,7 @@ def test_the_loss_is_the_sum_over_classes() -> None:
     params = Params(task="classification", classes=3, tables=2, depth=2, buckets=4)
     parties = bucketed(columns, 4)
     names = tuple(party.owner for party in parties)
-    federation = Federation(
+    federation = TrainingSpec(
         protocol="masked",
         params=params,
         parties=names,
@@ -189,17 +194,19 @@ def test_the_loss_is_the_sum_over_classes() -> None:
         reveal_loss=True,
     )
 
-    def program(runtime: Runtime, data: PartyData | None) -> list[float | None]:
+    def program(runtime: Runtime, data: TrainingData | None) -> list[float | None]:
         losses: list[float | None] = []
-        plan = federation.plan(N)
+        plan = federation.make_plan(N)
         train_on_shares(
             runtime, federation, plan, data, on_state=lambda state: losses.append(state.loss)
         )
         return losses
 
-    data = [PartyData(own, label if k == 2 else None) for k, own in enumerate(parties)]
-    first = train(parties, label, params.model_copy(update={"tables": 1}))
-    residuals = sigmoid(first.score(columns)) - params.objective.targets(label)
+    data = [TrainingData(own, label if k == 2 else None) for k, own in enumerate(parties)]
+    first = train_locally(parties, label, params.model_copy(update={"tables": 1}))
+    residuals = compute_sigmoid(first.predict_scores(columns)) - params.objective.make_targets(
+        label
+    )
     shares = np.bincount(label.astype(int)) / N
     expected = [float((shares * (1 - shares)).sum()), float((residuals**2).sum() / N)]
     for losses in simulate(program, 3, data).results:

@@ -14,9 +14,9 @@ import pytest
 from privet import ModelError, Params
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.explanation import explain
+from privet.boosting.explanation import explain_scores
 from privet.boosting.model import Model
-from privet.boosting.simulation import train
+from privet.boosting.simulation import train_locally
 
 OWNED = (slice(0, 2), slice(2, 4))
 N = 120
@@ -89,7 +89,7 @@ def trained(task: str, depth: int, classes: int = 2) -> tuple[Model, FloatArray]
     if task == "classification":
         label = np.argsort(np.argsort(score)) * classes // N
     params = Params(task=task, classes=classes, tables=5, depth=depth, buckets=8)
-    return train(bucketed(columns, 8), label.astype(float), params), columns
+    return train_locally(bucketed(columns, 8), label.astype(float), params), columns
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_contributions_are_shapley_values(task: str, depth: int, classes: int) -
     model, columns = trained(task, depth, classes)
     if depth > 4:  # of four features, so some table tests one of them twice
         assert all(len(set(tests)) < depth for tests in model.feature.tolist())
-    found = explain(model, columns)
-    score = model.score(columns)
+    found = explain_scores(model, columns)
+    score = model.predict_scores(columns)
     assert np.abs(found.base[:, None] + found.contributions.sum(axis=1) - score).max() < 1e-12
     for sample in range(0, N, 17):
         expected, base = by_definition(model, columns, columns[:, sample])
@@ -114,7 +114,7 @@ def test_the_mean_contribution_of_a_feature_is_zero() -> None:
     model, columns = trained("regression", 3)
     rng = np.random.default_rng(0)
     shuffled = np.stack([rng.choice(column, 20_000) for column in columns])
-    found = explain(model, shuffled).contributions
+    found = explain_scores(model, shuffled).contributions
     spread = found.std(axis=2) / np.sqrt(shuffled.shape[1])
     assert (np.abs(found.mean(axis=2)) < 5 * spread + 1e-12).all()
 
@@ -122,13 +122,17 @@ def test_the_mean_contribution_of_a_feature_is_zero() -> None:
 def test_a_model_without_shares_of_passing_rows_cannot_explain() -> None:
     model, columns = trained("regression", 2)
     with pytest.raises(ModelError, match="share of its training rows"):
-        explain(replace(model, pass_share=None), columns)
+        explain_scores(replace(model, left_fraction=None), columns)
 
 
 def test_shares_of_passing_rows_are_checked() -> None:
     model, _ = trained("regression", 2)
-    assert model.pass_share is not None
-    for wrong in (model.pass_share[:, :1], model.pass_share + 1, model.pass_share * np.nan):
+    assert model.left_fraction is not None
+    for wrong in (
+        model.left_fraction[:, :1],
+        model.left_fraction + 1,
+        model.left_fraction * np.nan,
+    ):
         with pytest.raises(ModelError, match="between 0 and 1"):
-            replace(model, pass_share=wrong)
-    assert replace(model, pass_share=None) != model
+            replace(model, left_fraction=wrong)
+    assert replace(model, left_fraction=None) != model

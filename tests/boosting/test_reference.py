@@ -15,7 +15,13 @@ from sklearn.metrics import roc_auc_score, root_mean_squared_error
 from privet import DataSet, Model, Params
 from privet.arrays import BucketArray, FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.reference import best_test, bucket_sums, candidate_scores, summable, train
+from privet.boosting.reference import (
+    find_best_split,
+    round_for_exact_sums,
+    score_candidates,
+    sum_by_bucket,
+    train_plaintext,
+)
 from privet.data.partition import split_rows
 from privet.objectives.regression import OBJECTIVES
 
@@ -100,9 +106,9 @@ def test_agrees_with_algorithm_1_word_for_word(
     principle go either way. The examples are fixed so that this cannot make the test unsteady.
     """
     party, label, params = problem
-    model = train([party], label, params)
-    target = params.objective.targets(label)
-    (g,), (h,) = params.objective.derivatives(
+    model = train_plaintext([party], label, params)
+    target = params.objective.make_targets(label)
+    (g,), (h,) = params.objective.compute_gradients(
         np.broadcast_to(model.base_score[:, None], target.shape), target
     )
     tests, values = naive_table(party.buckets, g, h, params)
@@ -124,7 +130,7 @@ def test_agrees_with_algorithm_1_word_for_word(
 @example(np.full((1, 3), 1e100))
 def test_sums_are_exact_in_any_order(values: FloatArray) -> None:
     """Of the samples of every output."""
-    rounded = summable(values)
+    rounded = round_for_exact_sums(values)
     bound = 2.0**-53 * 2 * values.shape[1] * np.abs(values).max()
     assert np.abs(rounded - values).max() <= bound
     for row in rounded:
@@ -134,7 +140,7 @@ def test_sums_are_exact_in_any_order(values: FloatArray) -> None:
 
 
 def test_nothing_is_lost_on_zeros() -> None:
-    assert summable(np.zeros((1, 5))).tolist() == [[0.0] * 5]
+    assert round_for_exact_sums(np.zeros((1, 5))).tolist() == [[0.0] * 5]
 
 
 def test_equal_scores_go_to_the_lowest_feature_then_bucket() -> None:
@@ -143,17 +149,21 @@ def test_equal_scores_go_to_the_lowest_feature_then_bucket() -> None:
     g = np.array([[0.1, 0.7, -0.3, -0.2]])
     everything, node = np.ones(4, dtype=np.bool_), np.zeros(4, dtype=np.intp)
     for order in itertools.permutations([column, 1 - column, 2 * column]):
-        sums = bucket_sums(np.stack(order), everything, node, 1, summable(g), np.ones((1, 4)), 4)
-        scores = candidate_scores(sums, L2)
+        sums = sum_by_bucket(
+            np.stack(order), everything, node, 1, round_for_exact_sums(g), np.ones((1, 4)), 4
+        )
+        scores = score_candidates(sums, L2)
         assert len(np.unique(scores[np.isclose(scores, scores.min())])) == 1
-        assert best_test(sums, L2) == (0, 0)
+        assert find_best_split(sums, L2) == (0, 0)
 
 
 def test_a_level_may_choose_not_to_split() -> None:
     """Splitting pure noise costs regularisation: then a test that all pass wins."""
     party = bucket_columns("party1", ["a"], np.array([[0.0, 1.0]]), 3)
     label = np.array([5.0, 5.0 + 1e-9])
-    model = train([party], label, Params(task="regression", tables=1, depth=1, base_score=0.0))
+    model = train_plaintext(
+        [party], label, Params(task="regression", tables=1, depth=1, base_score=0.0)
+    )
     assert model.threshold[0, 0] == math.inf
     assert model.leaf_values[0, 0, 1] == 0.0
 
@@ -163,20 +173,23 @@ def test_histograms_of_siblings_add_up(outputs: int) -> None:
     """Growing with subtraction is growing with every node summed on its own."""
     rng = np.random.default_rng(5)
     buckets = rng.integers(0, 8, (3, 500)).astype(np.uint8)
-    g, h = summable(rng.normal(size=(outputs, 500))), summable(rng.random((outputs, 500)))
+    g, h = (
+        round_for_exact_sums(rng.normal(size=(outputs, 500))),
+        round_for_exact_sums(rng.random((outputs, 500))),
+    )
     node = rng.integers(0, 4, 500)
     passes = rng.random(500) < 0.3
-    parent = bucket_sums(buckets, np.ones(500, np.bool_), node, 4, g, h, 8)
-    left = bucket_sums(buckets, passes, node, 4, g, h, 8)
-    right = bucket_sums(buckets, ~passes, node, 4, g, h, 8)
+    parent = sum_by_bucket(buckets, np.ones(500, np.bool_), node, 4, g, h, 8)
+    left = sum_by_bucket(buckets, passes, node, 4, g, h, 8)
+    right = sum_by_bucket(buckets, ~passes, node, 4, g, h, 8)
     assert parent.shape == (2, 3, outputs, 4, 8)
     assert (parent - left == right).all()
     # Outputs are summed side by side, and their scores added up.
     for k in range(outputs):
-        alone = bucket_sums(buckets, passes, node, 4, g[k : k + 1], h[k : k + 1], 8)
+        alone = sum_by_bucket(buckets, passes, node, 4, g[k : k + 1], h[k : k + 1], 8)
         assert (alone[:, :, 0] == left[:, :, k]).all()
-    scores = sum(candidate_scores(parent[:, :, k : k + 1], L2) for k in range(outputs))
-    assert candidate_scores(parent, L2) == pytest.approx(scores, rel=1e-12)
+    scores = sum(score_candidates(parent[:, :, k : k + 1], L2) for k in range(outputs))
+    assert score_candidates(parent, L2) == pytest.approx(scores, rel=1e-12)
 
 
 def test_the_loss_falls_and_is_told() -> None:
@@ -186,14 +199,16 @@ def test_the_loss_falls_and_is_told() -> None:
     told: list[tuple[int, float | None]] = []
     params = Params(task="classification", tables=8, depth=3, buckets=16)
     party = bucket_columns("party1", list("abcde"), columns, 16)
-    model = train([party], label, params, on_table=lambda *found: told.append(found))
+    model = train_plaintext([party], label, params, on_table=lambda *found: told.append(found))
     assert [done for done, _ in told] == list(range(1, 9))
     losses = [loss for _, loss in told if loss is not None]
     assert len(losses) == 8
     assert losses == sorted(losses, reverse=True)
     # What training believed its scores to be is what the model gives for the same rows.
     objective = OBJECTIVES["classification"]
-    exact = objective.mean_loss(model.score(columns), objective.targets(label))
+    exact = objective.compute_mean_loss(
+        model.predict_scores(columns), objective.make_targets(label)
+    )
     assert losses[-1] == pytest.approx(exact, rel=1e-12)
 
 
@@ -210,7 +225,7 @@ def test_the_order_of_the_samples_does_not_matter(task: str) -> None:
         params = Params(task=task, tables=4, depth=3, buckets=16)
 
         def fit(columns: FloatArray, label: FloatArray, params: Params = params) -> Model:
-            return train([bucket_columns("p", list("abcd"), columns, 16)], label, params)
+            return train_plaintext([bucket_columns("p", list("abcd"), columns, 16)], label, params)
 
         model, shuffled = fit(columns, label), fit(columns[:, order], label[order])
         assert model == shuffled
@@ -224,8 +239,8 @@ def test_how_columns_are_spread_over_parties_does_not_matter() -> None:
     columns, label = rng.normal(size=(6, 300)), rng.normal(size=300)
     params = Params(task="regression", tables=3, depth=3, buckets=8)
     names = list("abcdef")
-    together = train([bucket_columns("p", names, columns, 8)], label, params)
-    apart = train(
+    together = train_plaintext([bucket_columns("p", names, columns, 8)], label, params)
+    apart = train_plaintext(
         [
             bucket_columns("p", names[:1], columns[:1], 8),
             bucket_columns("q", [], columns[:0], 8),
@@ -245,7 +260,7 @@ def _fit(data: DataSet, seed: int = 0, **params: object) -> tuple[Model, FloatAr
     assert test.label is not None
     parsed = Params.parse({"task": data.task, **params})
     party = bucket_columns("party1", frame.names, frame.columns, parsed.buckets)
-    model = train([party], frame.label, parsed)
+    model = train_plaintext([party], frame.label, parsed)
     return model, model.predict(test.columns), test.label
 
 

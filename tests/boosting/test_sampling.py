@@ -15,22 +15,22 @@ from tests.runtime.harness import check_count, play
 from privet import ParameterError, Params
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns
-from privet.boosting.cost_estimate import Estimate, count, estimate
+from privet.boosting.cost_estimate import CostEstimate, count_training_cost, estimate_cost
 from privet.boosting.model import Feature
-from privet.boosting.model_part import LabelUnit, join
-from privet.boosting.simulation import train, train_federated
-from privet.boosting.training import Federation
+from privet.boosting.model_part import LabelUnit, join_parts
+from privet.boosting.simulation import train_federated, train_locally
+from privet.boosting.training import TrainingSpec
 from privet.boosting.training import train as train_on_shares
 from privet.errors import ResultError
 from privet.protocols.masked import bounds as residuals
-from privet.protocols.masked.bounds import bounds_of_squares
-from privet.protocols.masked.precision.rows import Units
+from privet.protocols.masked.bounds import plan_residual_checks
+from privet.protocols.masked.precision.rows import GradientUnits
 from privet.protocols.masked.precision.scores import Scales
 from privet.runtime.cost import Cost
 from privet.runtime.local.launcher import simulate
 from privet.runtime.runtime import Runtime
 from privet.spec.plan import Ownership, Plan
-from privet.spec.sampling import draw
+from privet.spec.sampling import sample_table
 
 TASKS = ["regression", "classification"]
 SHARES = [(0.5, 1.0), (1.0, 0.5), (0.3, 0.5)]
@@ -54,13 +54,15 @@ def test_the_first_table_is_that_of_what_it_draws(task: str) -> None:
         task=task, tables=1, depth=3, buckets=16, subsample=0.3, colsample=0.5, base_score=0.25
     )
     (party,) = bucketed(x, [6], 16)
-    model = train([party], label, params)
-    rows, features = draw(params, N, (15,) * 6, 0)
+    model = train_locally([party], label, params)
+    rows, features = sample_table(params, N, (15,) * 6, 0)
     chosen = np.arange(6)[features].tolist()
     assert len(label[rows]) == 154
     assert len(chosen) == 3
     everything = params.model_copy(update={"subsample": 1.0, "colsample": 1.0})
-    alone = train([only(party, rows, chosen)], label[rows], everything, cuts="hidden")
+    alone = train_locally(
+        [only(party, rows, chosen)], label[rows], everything, cut_disclosure="hidden"
+    )
     assert (np.array(chosen)[alone.feature] == model.feature).all()
     assert (alone.threshold == model.threshold).all()
     assert (alone.leaf_values == model.leaf_values).all()
@@ -86,15 +88,18 @@ def test_it_has_the_tests_of_the_reference(
         seed=len(sizes),
     )
     parties = bucketed(x, sizes, 16)
-    plain, model = train(parties, label, params), train(parties, label, params, "masked")
+    plain, model = (
+        train_locally(parties, label, params),
+        train_locally(parties, label, params, "masked"),
+    )
     assert (model.feature == plain.feature).all()
     assert (model.bucket == plain.bucket).all()
     assert np.abs(model.leaf_values - plain.leaf_values).max() < 1e-4
-    drawn = [np.arange(6)[draw(params, N, (15,) * 6, k).features] for k in range(5)]
+    drawn = [np.arange(6)[sample_table(params, N, (15,) * 6, k).features] for k in range(5)]
     for features, tested in zip(drawn, model.feature, strict=True):
         assert set(tested) <= set(features)
     unsampled = params.model_copy(update={"subsample": 1.0, "colsample": 1.0})
-    assert (train(parties, label, unsampled).leaf_values != plain.leaf_values).any()
+    assert (train_locally(parties, label, unsampled).leaf_values != plain.leaf_values).any()
 
 
 @pytest.mark.parametrize("subsample", [0.1, 0.04, 0.01])
@@ -108,7 +113,10 @@ def test_few_of_many_rows(task: str, subsample: float) -> None:
         label = (label > 0).astype(float)
     params = Params(task=task, tables=3, depth=2, buckets=8, subsample=subsample)
     parties = bucketed(x, [2, 2], 8)
-    plain, model = train(parties, label, params), train(parties, label, params, "masked")
+    plain, model = (
+        train_locally(parties, label, params),
+        train_locally(parties, label, params, "masked"),
+    )
     assert (model.feature == plain.feature).all()
     assert (model.bucket == plain.bucket).all()
     assert np.abs(model.leaf_values - plain.leaf_values).max() < 1e-4
@@ -122,7 +130,10 @@ def test_several_classes() -> None:
         task="classification", classes=3, tables=3, depth=2, buckets=8, subsample=0.5, colsample=0.7
     )
     parties = bucketed(x, [3, 3], 8)
-    plain, model = train(parties, label, params), train(parties, label, params, "masked")
+    plain, model = (
+        train_locally(parties, label, params),
+        train_locally(parties, label, params, "masked"),
+    )
     assert (model.feature == plain.feature).all()
     assert (model.bucket == plain.bucket).all()
     assert np.abs(model.leaf_values - plain.leaf_values).max() < 1e-4
@@ -139,19 +150,30 @@ def test_what_it_takes_is_known_beforehand(
     params = Params(
         task=task, tables=6, depth=2, buckets=BUCKETS, subsample=subsample, colsample=colsample
     )
-    told: list[Estimate] = []
+    told: list[CostEstimate] = []
     found = train_federated(
-        parties, label, params, "masked", cuts="exact", ahead=ahead, on_estimate=told.append
+        parties,
+        label,
+        params,
+        "masked",
+        cut_disclosure="exact",
+        offline=ahead,
+        on_estimate=told.append,
     )
-    plain, model = train(parties, label, params, cuts="exact"), join(found.parts)
+    plain, model = (
+        train_locally(parties, label, params, cut_disclosure="exact"),
+        join_parts(found.parts),
+    )
     assert (model.feature == plain.feature).all()
     assert (model.bucket == plain.bucket).all()
-    online = [meter.total("online") for meter in found.outcome.meters]
+    online = [meter.sum_traffic("online") for meter in found.program_result.meters]
     assert {traffic.rounds for traffic in online} == {told[0].rounds}
-    assert sum(traffic.sent for traffic in online) == told[0].online
+    assert sum(traffic.sent for traffic in online) == told[0].online_bytes
     if not ahead:
-        offline = sum(meter.total("offline").received for meter in found.outcome.meters)
-        assert offline == told[0].offline
+        offline = sum(
+            meter.sum_traffic("offline").received for meter in found.program_result.meters
+        )
+        assert offline == told[0].offline_bytes
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -161,8 +183,8 @@ def test_what_the_rest_takes(task: str, done: int) -> None:
     program, data = training(
         "masked", task, 3, 0, tables=4, ragged=True, chosen={"colsample": 0.6, "subsample": 0.6}
     )
-    assert len({program.plan.drawn_cuts(k) for k in range(4)}) > 2
-    found = estimate(program.federation, program.plan, done)
+    assert len({program.plan.list_sampled_cut_counts(k) for k in range(4)}) > 2
+    found = estimate_cost(program.federation, program.plan, done)
     states = [None] * 3
     if done:
         first = program.plan.params.model_copy(update={"tables": done})
@@ -172,7 +194,9 @@ def test_what_the_rest_takes(task: str, done: int) -> None:
     resumed = [(own, state) for (own, _), state in zip(data, states, strict=True)]
     views = play(rest, 3, resumed)
     steps = check_count(rest, views)
-    assert sum(steps.values(), start=Cost()) == Cost(found.rounds, found.online, found.offline)
+    assert sum(steps.values(), start=Cost()) == Cost(
+        found.rounds, found.online_bytes, found.offline_bytes
+    )
     whole = [view.result for view in play(program, 3, data)]
     for view, other in zip(views, whole, strict=True):
         assert (view.result.part.feature == other.part.feature).all()
@@ -186,7 +210,7 @@ def test_on_kept_indicators(task: str, tmp_path: Any) -> None:
     expected = play(program, 3, data)
     for kept in ((), (0, 1, 2)):
         keeping = program.keeping(data, tmp_path)
-        assert keeping.plan.kept == kept
+        assert keeping.plan.cached_owners == kept
         for view, other in zip(play(keeping, 3, data), expected, strict=True):
             assert (view.result.part.feature == other.result.part.feature).all()
             assert (view.result.part.bucket == other.result.part.bucket).all()
@@ -195,7 +219,7 @@ def test_on_kept_indicators(task: str, tmp_path: Any) -> None:
 def table_cost(task: str, **changes: Any) -> Cost:
     """What a table takes, of 24,000 rows and 24 features of three participants."""
     params = Params.parse({"task": task, **changes})
-    federation = Federation(
+    federation = TrainingSpec(
         protocol="masked",
         params=params,
         parties=("a", "b", "c"),
@@ -203,7 +227,7 @@ def table_cost(task: str, **changes: Any) -> Cost:
         active=2,
         prediction_bits=10,
     )
-    return count(federation, federation.plan(24_000))[1]
+    return count_training_cost(federation, federation.make_plan(24_000))[1]
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -214,8 +238,8 @@ def test_what_is_saved(task: str) -> None:
         table_cost(task, **changes) for changes in ({}, {"subsample": 0.5}, {"colsample": 0.5})
     )
     # Outcomes are of all rows, and cuts cost what they did.
-    assert 0.5 * whole.online < rows.online < 0.65 * whole.online
-    assert features.offline < whole.offline
+    assert 0.5 * whole.online_bytes < rows.online_bytes < 0.65 * whole.online_bytes
+    assert features.offline_bytes < whole.offline_bytes
     # A regression divides by the root's counts in every table.
     for cost in (rows, features):
         assert cost.rounds <= whole.rounds + (2 if task == "regression" else 0)
@@ -231,7 +255,7 @@ def test_the_loss_is_that_of_the_rows_drawn() -> None:
         keep = told.append if runtime.index == 0 else None
         train_on_shares(
             runtime,
-            program.federation,
+            program.training_spec,
             program.plan,
             None if data is None else data[0],
             on_state=keep and (lambda state: keep(state.loss)),
@@ -239,7 +263,7 @@ def test_the_loss_is_that_of_the_rows_drawn() -> None:
 
     simulate(listening, 3, inputs)
     squares = squared_deviations(inputs)
-    assert told[0] == pytest.approx(squares[program.plan.draw(0).rows].mean(), rel=1e-3)
+    assert told[0] == pytest.approx(squares[program.plan.sample_table(0).rows].mean(), rel=1e-3)
     assert told[0] != pytest.approx(squares.mean(), rel=1e-2)
     assert told[1] is not None
     assert told[1] < squares.mean()
@@ -248,8 +272,8 @@ def test_the_loss_is_that_of_the_rows_drawn() -> None:
 def squared_deviations(inputs: Any) -> FloatArray:
     """Squares of what the label is off its mean by, in the unit that it is shared in."""
     label = inputs[-1][0].label
-    unit = LabelUnit.of(label, label.mean())
-    result: FloatArray = unit.shrink(label) ** 2
+    unit = LabelUnit.from_label(label, label.mean())
+    result: FloatArray = unit.normalise(label) ** 2
     return result
 
 
@@ -258,7 +282,7 @@ def test_the_paper_s_protocol_has_neither(name: str) -> None:
     x = columns(2)
     params = Params.parse({"task": "regression", name: 0.5})
     with pytest.raises(ParameterError, match=f"{name}: the protocol paper trains every table on"):
-        train(bucketed(x, [1, 1], 32), x[0], params, "paper")
+        train_locally(bucketed(x, [1, 1], 32), x[0], params, "paper")
 
 
 # Residuals of rows that tables leave out.
@@ -267,20 +291,20 @@ def test_the_paper_s_protocol_has_neither(name: str) -> None:
 def test_residuals_that_grow_end_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a lower limit, since honest data hardly reach the real one: N/4 less a little passes."""
     program, inputs = trial([2, 1, 2], 0, "masked", task="regression", subsample=0.9, tables=1)
-    original = bounds_of_squares
+    original = plan_residual_checks
 
     def limited(share: float) -> Any:
-        def bounds(plan: Plan, units: Units) -> list[tuple[int, int]]:
+        def bounds(plan: Plan, units: GradientUnits) -> list[tuple[int, int]]:
             return [(drop, int(share * limit)) for drop, limit in original(plan, units)]
 
         return bounds
 
-    squares = squared_deviations(inputs)[program.plan.draw(0).rows]
+    squares = squared_deviations(inputs)[program.plan.sample_table(0).rows]
     actual = float(squares.sum()) / (N / 4)
     assert 0.5 < actual < 0.95
-    monkeypatch.setattr(residuals, "bounds_of_squares", limited(actual * 1.02))
+    monkeypatch.setattr(residuals, "plan_residual_checks", limited(actual * 1.02))
     simulate(program, 3, inputs)
-    monkeypatch.setattr(residuals, "bounds_of_squares", limited(actual * 0.9))
+    monkeypatch.setattr(residuals, "plan_residual_checks", limited(actual * 0.9))
     with pytest.raises(ResultError, match="errors of the rows drawn for a table, larger than"):
         simulate(program, 3, inputs)
 
@@ -295,9 +319,9 @@ def plan(n_samples: int, **changes: Any) -> Plan:
 def test_squares_are_checked_without_wrapping(n_samples: int, subsample: float) -> None:
     """Whatever residuals are: as large as can be in their ring, or just what is allowed."""
     chosen = plan(n_samples, subsample=subsample, tables=1)
-    scales, n = Scales.of(chosen), chosen.n_drawn
+    scales, n = Scales.from_plan(chosen), chosen.n_sampled
     units = scales.units
-    bounds = bounds_of_squares(chosen, units)
+    bounds = plan_residual_checks(chosen, units)
     signed = 1 << (units.g_ring.bits - 2)
     # The first bound is on a sum that fits whatever residuals are, and lets no single one pass
     # that is not signed in its ring.
@@ -310,9 +334,9 @@ def test_squares_are_checked_without_wrapping(n_samples: int, subsample: float) 
     assert root**2 < 2**63
     # What passes that is within what sums are sized for; what training starts from passes.
     allowed = (np.sqrt(last) + np.sqrt(n)) * 2**fine
-    assert np.sqrt(n) * allowed <= units.g_limit < signed
-    assert allowed / 2**units.g_bits <= np.sqrt(float(scales.score_limit))
-    start = np.sqrt(n_samples) / 2 * float(units.stretch) * 2**units.g_bits
+    assert np.sqrt(n) * allowed <= units.max_gradient_sum < signed
+    assert allowed / 2**units.g_bits <= np.sqrt(float(scales.max_score))
+    start = np.sqrt(n_samples) / 2 * float(units.label_stretch) * 2**units.g_bits
     for lost, most in bounds:
         assert (start + np.sqrt(n)) / 2**lost + np.sqrt(n) <= np.sqrt(most)
 
@@ -320,14 +344,14 @@ def test_squares_are_checked_without_wrapping(n_samples: int, subsample: float) 
 def test_tables_that_could_move_a_score_too_far() -> None:
     """Between two checks of a row: none is lost among few rows, up to what is said."""
     with pytest.raises(ParameterError, match=r"masked can train (\d+) tables at most") as caught:
-        Units.narrow(plan(100, tables=10_000, learning_rate=1.0))
+        GradientUnits.choose_narrow(plan(100, tables=10_000, learning_rate=1.0))
     most = int(str(caught.value).split("can train ")[1].split()[0])
     assert most > 500
-    units = Units.narrow(plan(100, tables=most, learning_rate=1.0))
+    units = GradientUnits.choose_narrow(plan(100, tables=most, learning_rate=1.0))
     with pytest.raises(ParameterError, match="at most"):
-        Units.narrow(plan(100, tables=most + 1, learning_rate=1.0))
+        GradientUnits.choose_narrow(plan(100, tables=most + 1, learning_rate=1.0))
     ring = 2.0 ** (units.g_ring.bits - units.g_bits)
-    farthest = float(units.stretch) * (4 + most * 8)
+    farthest = float(units.label_stretch) * (4 + most * 8)
     assert farthest <= 0.75 * ring
-    Units.narrow(plan(10**5, tables=10_000, learning_rate=1.0))
-    Units.narrow(plan(100, tables=10_000, learning_rate=1.0, task="classification"))
+    GradientUnits.choose_narrow(plan(10**5, tables=10_000, learning_rate=1.0))
+    GradientUnits.choose_narrow(plan(100, tables=10_000, learning_rate=1.0, task="classification"))

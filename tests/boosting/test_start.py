@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from privet.boosting.binning import bucket_columns
-from privet.boosting.model_part import join
-from privet.boosting.simulation import train, train_federated
+from privet.boosting.model_part import join_parts
+from privet.boosting.simulation import train_federated, train_locally
 from privet.spec.params import Params
 
 N = 3000
@@ -24,15 +24,15 @@ def test_rare_positives_are_as_rare_from_the_first_table_on(tables: int) -> None
         for name, part in (("bank", columns[:2]), ("shop", columns[2:]))
     ]
     params = Params(task="classification", tables=tables, depth=3, buckets=16)
-    plain = train(parties, label, params)
+    plain = train_locally(parties, label, params)
     found = train_federated(
         parties, label, params, "masked", new_columns=[columns[:2], columns[2:]]
     )
     assert found.predictions is not None
     for mean in (plain.predict(columns).mean(), found.predictions.mean()):
         assert mean == pytest.approx(0.02, rel=0.1)
-    assert (join(found.parts).feature == plain.feature).all()
-    assert [part.unit is None for part in found.parts] == [True, False]
+    assert (join_parts(found.parts).feature == plain.feature).all()
+    assert [part.label_unit is None for part in found.parts] == [True, False]
 
 
 def test_a_start_costs_nothing_and_nobody_is_told() -> None:
@@ -45,7 +45,9 @@ def test_a_start_costs_nothing_and_nobody_is_told() -> None:
     for start in (None, 0.0):
         label = (columns[0] > 1.0).astype(float)
         mine = params.model_copy(update={"base_score": start})
-        outcome = train_federated(parties, label, mine, "masked").outcome
-        told = {(entry.what, entry.to) for entry in outcome.ledgers[0].entries}
-        seen.append((told, outcome.meters[0].total().sent, outcome.meters[0].total().rounds))
+        outcome = train_federated(parties, label, mine, "masked").program_result
+        told = {(entry.disclosure, entry.recipients) for entry in outcome.ledgers[0].entries}
+        seen.append(
+            (told, outcome.meters[0].sum_traffic().sent, outcome.meters[0].sum_traffic().rounds)
+        )
     assert seen[0] == seen[1]

@@ -5,7 +5,7 @@ import pytest
 
 from privet import DataError, ParameterError, Params
 from privet.boosting.binning import bucket_columns
-from privet.boosting.simulation import train
+from privet.boosting.simulation import train_locally
 
 PARAMS = Params(task="regression", tables=1, depth=1, buckets=4)
 LABEL = np.arange(6.0)
@@ -14,33 +14,33 @@ BANK = bucket_columns("bank", ["a"], np.arange(6.0)[None], 4)
 
 def test_an_unknown_protocol() -> None:
     with pytest.raises(ParameterError, match="protocol: 'magic' is not one of masked"):
-        train([BANK], LABEL, PARAMS, protocol="magic")
+        train_locally([BANK], LABEL, PARAMS, protocol="magic")
 
 
 def test_different_numbers_of_samples() -> None:
     shop = bucket_columns("shop", ["b"], np.arange(5.0)[None], 4)
     with pytest.raises(DataError, match="shop has 5 samples and the label has 6"):
-        train([BANK, shop], LABEL, PARAMS)
+        train_locally([BANK, shop], LABEL, PARAMS)
 
 
 def test_different_numbers_of_buckets() -> None:
     shop = bucket_columns("shop", ["b"], np.arange(6.0)[None], 8)
     with pytest.raises(ParameterError, match="buckets: 8 at shop, 4 agreed"):
-        train([BANK, shop], LABEL, PARAMS)
+        train_locally([BANK, shop], LABEL, PARAMS)
 
 
 def test_no_features_at_all() -> None:
     shop = bucket_columns("shop", [], np.empty((0, 6)), 4)
     with pytest.raises(DataError, match="no participant has a feature"):
-        train([shop], LABEL, PARAMS)
+        train_locally([shop], LABEL, PARAMS)
 
 
 def test_a_bad_label() -> None:
     with pytest.raises(DataError, match="constant"):
-        train([BANK], np.ones(6), PARAMS)
+        train_locally([BANK], np.ones(6), PARAMS)
 
 
 def test_only_constant_columns() -> None:
     bank = bucket_columns("bank", ["a", "b"], np.ones((2, 6)), 4)
-    model = train([bank], LABEL, PARAMS)
+    model = train_locally([bank], LABEL, PARAMS)
     assert np.allclose(model.predict(np.ones((2, 3))), LABEL.mean())

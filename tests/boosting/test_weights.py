@@ -10,18 +10,18 @@ import pytest
 from privet import DataError, ParameterError, Params
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns, bucket_columns
-from privet.boosting.cost_estimate import Estimate, estimate
+from privet.boosting.cost_estimate import CostEstimate, estimate_cost
 from privet.boosting.model import Feature
-from privet.boosting.model_part import join
-from privet.boosting.simulation import train, train_federated
-from privet.boosting.training import Federation, PartyData
+from privet.boosting.model_part import join_parts
+from privet.boosting.simulation import train_federated, train_locally
+from privet.boosting.training import TrainingData, TrainingSpec
 from privet.boosting.training import train as train_on_shares
-from privet.protocols.masked.precision.rows import Units
-from privet.protocols.masked.protocol import MaskedSuite
+from privet.protocols.masked.precision.rows import GradientUnits
+from privet.protocols.masked.protocol import MaskedProtocol
 from privet.runtime.local.launcher import simulate
 from privet.runtime.runtime import Runtime
 from privet.spec.plan import Ownership, Plan
-from privet.spec.sampling import relative_weights
+from privet.spec.sampling import normalise_weights
 
 N = 300
 TASKS = [("regression", 2), ("classification", 2), ("classification", 3)]
@@ -58,14 +58,16 @@ def test_on_shares_the_tests_are_those_of_the_reference(task: str, classes: int,
     parties, label = table(task, classes)
     params = Params(task=task, classes=classes, tables=3, depth=3, buckets=8)
     weight = weights(kind, label)
-    plain = train(parties, label, params, weight=weight)
-    model = join(train_federated(parties, label, params, "masked", weight=weight).parts)
+    plain = train_locally(parties, label, params, sample_weight=weight)
+    model = join_parts(
+        train_federated(parties, label, params, "masked", sample_weight=weight).parts
+    )
     assert (model.feature == plain.feature).all()
     assert (model.bucket == plain.bucket).all()
     unit = 1024.0 if task == "regression" else 1.0
     assert np.abs(model.leaf_values - plain.leaf_values).max() < 2.0**-15 * unit
     assert model.base_score == pytest.approx(plain.base_score, abs=2.0**-16)
-    unweighted = train(parties, label, params)
+    unweighted = train_locally(parties, label, params)
     assert not np.array_equal(unweighted.leaf_values, plain.leaf_values)
 
 
@@ -77,9 +79,9 @@ def test_a_weight_is_a_number_of_copies(task: str, classes: int) -> None:
     params = Params(task=task, classes=classes, tables=3, depth=3, buckets=8)
     times = np.repeat(np.arange(N), copies)
     repeated = [replace(party, buckets=party.buckets[:, times]) for party in parties]
-    expected = train(repeated, label[times], params)
+    expected = train_locally(repeated, label[times], params)
     adjusted = params.model_copy(update={"l2": params.l2 / copies.mean()})
-    found = train(parties, label, adjusted, weight=copies.astype(float))
+    found = train_locally(parties, label, adjusted, sample_weight=copies.astype(float))
     assert (found.feature == expected.feature).all()
     assert found.leaf_values == pytest.approx(expected.leaf_values, rel=1e-9, abs=1e-12)
 
@@ -91,17 +93,17 @@ def test_what_weights_cost_is_known_before(task: str, classes: int) -> None:
     params = Params(task=task, classes=classes, tables=2, depth=2, buckets=8)
     rounds = []
     for weight in (None, weights("any", label)):
-        estimates: list[Estimate] = []
+        estimates: list[CostEstimate] = []
         found = train_federated(
-            parties, label, params, "masked", weight=weight, on_estimate=estimates.append
+            parties, label, params, "masked", sample_weight=weight, on_estimate=estimates.append
         )
         (cost,) = estimates
-        meters = found.outcome.meters
+        meters = found.program_result.meters
         steps = ("setup", "table")
-        assert cost.rounds == sum(meters[0].total("online", step).rounds for step in steps)
-        sent = [meter.total("online", step).sent for meter in meters for step in steps]
-        dealt = [meter.total("offline", step).received for meter in meters for step in steps]
-        assert (cost.online, cost.offline) == (sum(sent), sum(dealt))
+        assert cost.rounds == sum(meters[0].sum_traffic("online", step).rounds for step in steps)
+        sent = [meter.sum_traffic("online", step).sent for meter in meters for step in steps]
+        dealt = [meter.sum_traffic("offline", step).received for meter in meters for step in steps]
+        assert (cost.online_bytes, cost.offline_bytes) == (sum(sent), sum(dealt))
         rounds.append(cost.rounds)
     assert rounds[1] - rounds[0] == params.tables + 1
 
@@ -110,32 +112,34 @@ def test_what_weights_cost_is_known_before(task: str, classes: int) -> None:
 def test_the_loss_is_weighted(task: str, classes: int) -> None:
     parties, label = table(task, classes)
     params = Params(task=task, classes=classes, tables=2, depth=2, buckets=8)
-    weight = relative_weights(weights("any", label))
-    federation = Federation(
+    weight = normalise_weights(weights("any", label))
+    federation = TrainingSpec(
         protocol="masked",
         params=params,
         parties=("bank", "shop"),
         features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
         active=1,
         prediction_bits=12,
-        weighted=True,
+        is_weighted=True,
         reveal_loss=True,
     )
-    assert estimate(federation, federation.plan(N)).rounds > 0
+    assert estimate_cost(federation, federation.make_plan(N)).rounds > 0
 
-    def program(runtime: Runtime, data: PartyData | None) -> tuple[list[float | None], float]:
+    def program(runtime: Runtime, data: TrainingData | None) -> tuple[list[float | None], float]:
         losses: list[float | None] = []
-        plan = federation.plan(N)
+        plan = federation.make_plan(N)
         part = train_on_shares(
             runtime, federation, plan, data, on_state=lambda state: losses.append(state.loss)
         ).part
-        scale = 1.0 if part is None or part.unit is None else part.unit.scale
-        return losses, scale * float(MaskedSuite.stretch(plan))
+        scale = 1.0 if part is None or part.label_unit is None else part.label_unit.scale
+        return losses, scale * float(MaskedProtocol.compute_label_stretch(plan))
 
-    data = [PartyData(parties[0], None), PartyData(parties[1], label, weight)]
+    data = [TrainingData(parties[0], None), TrainingData(parties[1], label, weight)]
     results = simulate(program, 2, data).results
-    one = train(parties, label, params.model_copy(update={"tables": 1}), weight=weight)
-    target = params.objective.targets(label)
+    one = train_locally(
+        parties, label, params.model_copy(update={"tables": 1}), sample_weight=weight
+    )
+    target = params.objective.make_targets(label)
     buckets = np.concatenate([party.buckets for party in parties])
     leaf = sum(
         (buckets[one.feature[0, level]] > one.bucket[0, level]).astype(int) << (1 - level)
@@ -146,7 +150,7 @@ def test_the_loss_is_weighted(task: str, classes: int) -> None:
         one.base_score[:, None] + 0 * target,
         one.base_score[:, None] + one.leaf_values[0][:, leaf],
     ):
-        g, _ = params.objective.derivatives(score, target)
+        g, _ = params.objective.compute_gradients(score, target)
         expected.append(float(np.average((g**2).sum(axis=0), weights=weight)))
     scale = results[1][1]
     for losses, _ in results:
@@ -160,9 +164,9 @@ def test_the_loss_is_weighted(task: str, classes: int) -> None:
 def test_first_derivatives_have_the_widest_ring(task: str, samples: int) -> None:
     """Indicators are published over it, and bits are multiplied with both kinds of derivatives."""
     params = Params(task=task, depth=5)
-    units = Units.narrow(Plan(params, Ownership((0,), 0), samples, weighted=True))
+    units = GradientUnits.choose_narrow(Plan(params, Ownership((0,), 0), samples, is_weighted=True))
     assert units.h_ring.bits <= units.g_ring.bits
-    assert units.h_limit < 1 << (units.h_ring.bits - 1)
+    assert units.max_hessian_sum < 1 << (units.h_ring.bits - 1)
 
 
 def test_many_rows_have_weights() -> None:
@@ -176,8 +180,10 @@ def test_many_rows_have_weights() -> None:
     ]
     params = Params(task="regression", tables=2, depth=3, buckets=8)
     weight = rng.exponential(size=5000)
-    plain = train(parties, label, params, weight=weight)
-    model = join(train_federated(parties, label, params, "masked", weight=weight).parts)
+    plain = train_locally(parties, label, params, sample_weight=weight)
+    model = join_parts(
+        train_federated(parties, label, params, "masked", sample_weight=weight).parts
+    )
     assert (model.feature == plain.feature).all()
     assert (model.bucket == plain.bucket).all()
     assert np.abs(model.leaf_values - plain.leaf_values).max() < 2.0**-15
@@ -187,8 +193,8 @@ def test_what_cannot_be_used_is_refused_before_anything_starts() -> None:
     parties, label = table("classification", 2)
     params = Params(task="classification", tables=1, depth=1, buckets=8)
     with pytest.raises(DataError, match="weights for 300 samples"):
-        train(parties, label, params, weight=np.ones(3))
+        train_locally(parties, label, params, sample_weight=np.ones(3))
     with pytest.raises(DataError, match="all 300 weights are zero"):
-        train_federated(parties, label, params, "masked", weight=np.zeros(N))
+        train_federated(parties, label, params, "masked", sample_weight=np.zeros(N))
     with pytest.raises(ParameterError, match="weighted: the protocol paper has no weights"):
-        train_federated(parties, label, params, "paper", weight=np.ones(N))
+        train_federated(parties, label, params, "paper", sample_weight=np.ones(N))

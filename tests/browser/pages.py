@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 import numpy as np
 from PIL import Image
 
-from privet.cli.dashboard import TERMS
+from privet.cli.dashboard import DEMO_JOB_SETTINGS
 from privet.data.datasets import load_dataset
 from privet.data.partition import split_rows
 from privet.experiments.local_federation import LocalFederation
-from privet.runtime.local.launcher import TUNED
-from privet.storage.journal import RunFile, run_files
+from privet.runtime.local.launcher import PROCESS_ENVIRONMENT
+from privet.storage.journal import JournalReader, list_journals
 
 JOB = "rehearsal"
 WIDTH, PHONE = 1280, 390
@@ -37,7 +37,7 @@ def prepare(folder: Path, tables: int) -> LocalFederation:
     local = LocalFederation(folder)
     local.write_tables(*split_rows(frame, 0.2, 0))
     params = {"tables": tables, "depth": 3, "learning_rate": 0.5, "validation": 0.2}
-    local.write_configuration(loaded.task, params, **TERMS)
+    local.write_configuration(loaded.task, params, **DEMO_JOB_SETTINGS)
     return local
 
 
@@ -58,11 +58,11 @@ def process(
 ) -> Iterator[subprocess.Popen[str]]:
     """Have a role's process, and end it."""
     with subprocess.Popen(  # noqa: S603
-        local.command(name, verb, *options),
+        local.make_command(name, verb, *options),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE if verb == "ui" else subprocess.DEVNULL,
         text=True,
-        env={**TUNED, **os.environ},
+        env={**PROCESS_ENVIRONMENT, **os.environ},
     ) as started:
         try:
             yield started
@@ -171,8 +171,8 @@ class Shown:
 
 def pid_of(local: LocalFederation, name: str) -> int:
     """Return the process of the last run of a participant."""
-    path = run_files(local.folder / name / "models")[-1]
-    return int(RunFile(path).new_lines()[0]["pid"])
+    path = list_journals(local.folder / name / "models")[-1]
+    return int(JournalReader(path).read_new_records()[0]["pid"])
 
 
 def numbers_of(text: str) -> set[str]:

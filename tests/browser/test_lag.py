@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privet.federation.monitoring.events import Event
-from privet.storage.journal import RunRecord
+from privet.storage.journal import JournalWriter
 from tests.browser.pages import Shown, page_process, prepare
 
 TABLES, BEFORE = 100, 1000
@@ -41,20 +41,24 @@ def test_tables_are_shown_as_they_are_trained(
     browser: Any, pictures: Path | None, tmp_path: Path
 ) -> None:
     local = prepare(tmp_path / "files", BEFORE + TABLES)
-    record = RunRecord(local.folder / "shop" / "models", "train")
-    names = [*local.names]
+    record = JournalWriter(local.folder / "shop" / "models", "train")
+    names = [*local.party_names]
     began = {"command": "train", "job": "rehearsal", "name": "shop", "pid": 1}
-    record.add(Event("began", "", {**began, "participants": names, "dealers": ["dealer"]}).line())
-    record.add(Event("connected", "", {"peers": ["bank", "telecom", "dealer"]}).line())
+    record.append(
+        Event("began", "", {**began, "participants": names, "dealers": ["dealer"]}).to_record()
+    )
+    record.append(Event("connected", "", {"peers": ["bank", "telecom", "dealer"]}).to_record())
 
     def write(number: int) -> None:
         fields: dict[str, Any] = {"table": number, "tables": BEFORE + TABLES, "seconds_left": 10.0}
         fields |= {"tables_per_second": 5.0, "validation_loss": 1 / number, "rounds": 9 * number}
-        record.add(Event("table", f"table {number}", fields).line())
+        record.append(Event("table", f"table {number}", fields).to_record())
         reveals = [{"what": "split feature", "to": names, "count": 3 * number}]
         state = {"sent": 10**6 * number, "received": 10**6 * number, "silent_seconds": 0.1}
         peers = {name: {**state, "delay_ms": 1.0} for name in ("bank", "telecom", "dealer")}
-        record.stand(Event("progress", "", {"level": 2, "peers": peers, "reveals": reveals}).line())
+        record.write_progress(
+            Event("progress", "", {"level": 2, "peers": peers, "reveals": reveals}).to_record()
+        )
 
     for number in range(1, BEFORE + 1):
         write(number)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from privet.boosting.summary import view_of_part
-from privet.config.party import PartyFile
+from privet.boosting.summary import summarise_part
+from privet.config.party import PartyConfig
 from privet.experiments.local_federation import LocalFederation
 from privet.storage.model_part import load_part
 from tests.browser.pages import PHONE, Shown, numbers_of, page_process, pid_of, prepare, process
@@ -36,7 +36,7 @@ def watched(
     local = prepare(tmp_path_factory.mktemp("federation") / "files", TABLES)
     with contextlib.ExitStack() as stack:
         stack.enter_context(process(local, "dealer", "train", "--keep"))
-        urls = {name: stack.enter_context(page_process(local, name)) for name in local.names}
+        urls = {name: stack.enter_context(page_process(local, name)) for name in local.party_names}
         pages = {name: Shown.open(browser, name, url) for name, url in urls.items()}
         _check(pages, pictures)
         _kill_and_go_on(local, pages, pictures)
@@ -45,7 +45,7 @@ def watched(
             page.wait_for_state("trained", 180)
             page.look()
         with contextlib.ExitStack() as predicting:
-            asks = {name: ["--explain"] * (name == local.recipient) for name in local.names}
+            asks = {name: ["--explain"] * (name == local.recipient) for name in local.party_names}
             running = [
                 predicting.enter_context(process(local, name, "predict", *more))
                 for name, more in asks.items()
@@ -76,7 +76,7 @@ def _kill_and_go_on(local: LocalFederation, pages: dict[str, Shown], pictures: P
     """The telecom's process is killed: the others show it as lost, its own page that it is gone."""
     _train(pages, "Train")
     for page in pages.values():
-        for other in {*local.names, "dealer"} - {page.name}:
+        for other in {*local.party_names, "dealer"} - {page.name}:
             page.wait_for_peer(other, "connected since")
         page.wait_for_table(8)
         page.look()
@@ -174,11 +174,11 @@ def test_nothing_is_complained_about(watched: Watched) -> None:
 
 def _secrets(local: LocalFederation, name: str) -> set[str]:
     """Return numbers that are a participant's alone: thresholds, losses, cells of its table."""
-    file = load_part(local.part(name))
-    view = view_of_part(file.part, file.encoders)
+    file = load_part(local.get_part_path(name))
+    view = summarise_part(file.part, file.encoders)
     own = [t for table in view.tables for t in table if t.feature.owner == name]
     found = {str(test.threshold) for test in own} | set().union(
-        *(numbers_of(test.words) for test in own)
+        *(numbers_of(test.text) for test in own)
     )
     for line in (local.folder / name / "train.csv").read_text().splitlines()[1:]:
         found |= set(line.split(",")[1:])
@@ -188,16 +188,16 @@ def _secrets(local: LocalFederation, name: str) -> set[str]:
 
 def test_no_page_holds_what_is_anothers_alone(watched: Watched) -> None:
     local, pages = watched
-    secrets = {name: _secrets(local, name) for name in local.names}
+    secrets = {name: _secrets(local, name) for name in local.party_names}
     for name, page in pages.items():
         assert len(secrets[name]) > 1000
         shown = numbers_of("".join(page.texts))
         assert len(shown & secrets[name]) > 5  # its own thresholds are found this way
-        for other in set(local.names) - {name}:
+        for other in set(local.party_names) - {name}:
             assert shown & (secrets[other] - secrets[name]) == set()
             text = "".join(page.texts)
             assert str(local.folder / other) not in text
-            key = Path(PartyFile.load(local.folder / other / "party.toml").key).read_text()
+            key = Path(PartyConfig.load(local.folder / other / "party.toml").key).read_text()
             assert key.splitlines()[1] not in text
     losses = {name: any(_has_loss(text) for text in pages[name].texts) for name in pages}
     assert losses == {"bank": False, "telecom": False, "shop": True}

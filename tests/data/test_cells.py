@@ -10,29 +10,31 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privet.data.columns import MISSING, Cells
+from privet.data.columns import MISSING_TEXTS, ColumnBuilder
 from privet.errors import DataError, ParameterError
-from privet.spec.column_types import Kind
+from privet.spec.column_types import ColumnType
 
 NAN = np.nan
 
 
-def read(*batches: list[Any] | pa.Array, declared: str | None = None, **options: Any) -> Cells:
-    cells = Cells("x", None if declared is None else Kind.parse(declared), **options)
+def read(
+    *batches: list[Any] | pa.Array, declared: str | None = None, **options: Any
+) -> ColumnBuilder:
+    cells = ColumnBuilder("x", None if declared is None else ColumnType.parse(declared), **options)
     for batch in batches:
-        cells.add(batch if isinstance(batch, pa.Array) else pa.array(batch))
+        cells.append(batch if isinstance(batch, pa.Array) else pa.array(batch))
     return cells
 
 
-def values(cells: Cells) -> list[float]:
+def values(cells: ColumnBuilder) -> list[float]:
     found: list[float] = cells.read().tolist()
     return found
 
 
-def check(cells: Cells, kind: str, expected: list[float]) -> None:
+def check(cells: ColumnBuilder, kind: str, expected: list[float]) -> None:
     np.testing.assert_array_equal(values(cells), expected)
-    assert cells.kind is not None
-    assert str(cells.kind) == kind
+    assert cells.column_type is not None
+    assert str(cells.column_type) == kind
 
 
 @pytest.mark.parametrize(
@@ -62,23 +64,23 @@ def test_what_columns_are(cells: list[Any], kind: str, expected: list[float]) ->
 def test_batches_are_one_column() -> None:
     check(read(["", ""], ["1"], ["2", ""]), "number", [NAN, NAN, 1, 2, NAN])
     cells = read(["b"], ["a", "b"], [""], ["c"])
-    assert cells.texts == ("b", "a", "c")
+    assert cells.categories == ("b", "a", "c")
     check(cells, "category", [0, 1, 0, NAN, 2])
 
 
 def test_a_column_of_missing_cells_is_of_no_kind() -> None:
     cells = read(["", None], pa.nulls(2))
     np.testing.assert_array_equal(values(cells), [NAN] * 4)
-    assert cells.kind is None
+    assert cells.column_type is None
 
 
-@pytest.mark.parametrize("cell", MISSING)
+@pytest.mark.parametrize("cell", MISSING_TEXTS)
 def test_missing(cell: str) -> None:
     check(read(["a", cell, f" {cell} "]), "category", [0, NAN, NAN])
 
 
 def test_what_is_missing_besides_is_the_owners_to_say() -> None:
-    assert read(["a", "?"]).texts == ("a", "?")
+    assert read(["a", "?"]).categories == ("a", "?")
     check(read(["a", "?", " ? "], missing=["?"]), "category", [0, NAN, NAN])
     check(read(["1", "?"], missing=["?"]), "number", [1, NAN])
 
@@ -134,13 +136,13 @@ def test_declared_columns(
 )
 def test_one_category_however_it_is_written(alike: list[list[Any]], name: str) -> None:
     for cells in alike:
-        assert read(cells, declared="category").texts == (name,), cells
+        assert read(cells, declared="category").categories == (name,), cells
 
 
 def test_endless_categories_are_refused_before_they_fill_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("privet.data.columns._MOST_CATEGORIES", 10)
+    monkeypatch.setattr("privet.data.columns._MAX_CATEGORIES", 10)
     with pytest.raises(DataError, match="has 12 categories in its first 12 rows: leave it out"):
         read([f"x{i}" for i in range(12)])
     read([f"x{i % 5}" for i in range(40)])
@@ -208,13 +210,13 @@ def test_cells_that_are_not_as_declared(cells: list[Any], declared: str, complai
 @pytest.mark.parametrize("declared", ["nothing", "number %d", "", "category x"])
 def test_declarations_are_checked(declared: str) -> None:
     with pytest.raises(ParameterError, match=r"types: .* is none of number, boolean, date"):
-        Kind.parse(declared)
+        ColumnType.parse(declared)
 
 
 @pytest.mark.parametrize("form", ["%Q", "%T", "dd.mm.yyyy", "%H:%M:%S.%f", "%d%"])
 def test_formats_are_checked(form: str) -> None:
     with pytest.raises(ParameterError, match="is no format of dates"):
-        Kind.parse(f"time {form}")
+        ColumnType.parse(f"time {form}")
 
 
 def test_whole_numbers_beyond_2_to_the_53_raise_a_warning() -> None:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from privet.boosting.binning import bucket_columns
-from privet.data.columns import Cells
-from privet.data.encoding import Encoder, encode, learn
+from privet.data.columns import ColumnBuilder
+from privet.data.encoding import Encoder, encode_frame, fit_encoders
 from privet.data.frame import Frame
 from privet.errors import DataError
-from privet.spec.column_types import CATEGORY, NUMBER, Content, Kind
+from privet.spec.column_types import CATEGORY, NUMBER, ColumnSchema, ColumnType
 
 NAN = np.nan
 
@@ -23,36 +23,36 @@ def frame(**columns: Any) -> Frame:
 
     rows, contents = [], []
     for name, cells in columns.items():
-        declared = Kind.parse(name.split("_")[0]) if name.startswith("category") else None
-        column = Cells(name, declared)
-        column.add(pa.array(cells))
+        declared = ColumnType.parse(name.split("_")[0]) if name.startswith("category") else None
+        column = ColumnBuilder(name, declared)
+        column.append(pa.array(cells))
         rows.append(column.read())
-        contents.append(column.content)
-    return Frame(tuple(columns), np.stack(rows), contents=tuple(contents))
+        contents.append(column.schema)
+    return Frame(tuple(columns), np.stack(rows), schemas=tuple(contents))
 
 
 def test_categories_become_ranks_by_frequency() -> None:
     rows = frame(job=["cook", "clerk", "clerk", "", "smith"], age=[1, 2, 3, 4, 5])
-    encoders = learn(rows.by_column().columns, buckets=8)
+    encoders = fit_encoders(rows.to_lazy().columns, buckets=8)
     assert encoders[0].categories == ("clerk", "cook", "smith")  # equal ones by name
     assert encoders[1] == Encoder("age", NUMBER)
-    found = encode(rows, encoders)
+    found = encode_frame(rows, encoders)
     np.testing.assert_array_equal(found.columns, [[1, 0, 0, NAN, 2], [1, 2, 3, 4, 5]])
     assert found.names == ("job", "age")
 
 
 def test_rare_and_unseen_categories_are_the_rest() -> None:
     rows = frame(job=["a"] * 4 + ["b"] * 3 + ["c"] * 2 + ["d"])
-    encoders = learn(rows.by_column().columns, buckets=4)
+    encoders = fit_encoders(rows.to_lazy().columns, buckets=4)
     assert encoders[0].categories == ("a", "b")
     new = frame(job=["d", "b", "never", "c", None, "a"])
-    np.testing.assert_array_equal(encode(new, encoders).columns, [[2, 1, 2, 2, NAN, 0]])
+    np.testing.assert_array_equal(encode_frame(new, encoders).columns, [[2, 1, 2, 2, NAN, 0]])
 
 
 def test_missing_and_rest_have_buckets_of_their_own() -> None:
     cells = ["a"] * 4 + ["b"] * 3 + ["c"] * 2 + ["d"] * 2 + [None]
     rows = frame(job=cells)
-    columns = encode(rows, learn(rows.by_column().columns, buckets=4)).columns
+    columns = encode_frame(rows, fit_encoders(rows.to_lazy().columns, buckets=4)).columns
     bucketed = bucket_columns("bank", ["job"], columns, 4)
     assert len({*bucketed.buckets[0]}) == 4
 
@@ -60,32 +60,34 @@ def test_missing_and_rest_have_buckets_of_their_own() -> None:
 def test_one_hot_features_are_numbered_not_named() -> None:
     rows = frame(job=["cook", "clerk", "clerk", ""])
     rows = Frame(
-        rows.names, rows.columns, contents=(Content(Kind.parse("one-hot"), rows.contents[0].texts),)
+        rows.names,
+        rows.columns,
+        schemas=(ColumnSchema(ColumnType.parse("one-hot"), rows.schemas[0].categories),),
     )
-    encoders = learn(rows.by_column().columns, buckets=8)
-    found = encode(rows, encoders)
+    encoders = fit_encoders(rows.to_lazy().columns, buckets=8)
+    found = encode_frame(rows, encoders)
     assert found.names == ("job 1", "job 2")
     np.testing.assert_array_equal(found.columns, [[0, 1, 1, 0], [1, 0, 0, 0]])
-    assert encoders[0].describe("job 2", 0.5) == "job is not 'cook'"
+    assert encoders[0].describe_split("job 2", 0.5) == "job is not 'cook'"
 
 
 def test_encoders_take_the_columns_they_know_in_their_order() -> None:
-    encoders = learn(frame(a=["x", "y"], b=[1, 2]).by_column().columns, buckets=8)
-    found = encode(frame(c=[0, 0], b=[3, 4], a=["y", "x"]), encoders)
+    encoders = fit_encoders(frame(a=["x", "y"], b=[1, 2]).to_lazy().columns, buckets=8)
+    found = encode_frame(frame(c=[0, 0], b=[3, 4], a=["y", "x"]), encoders)
     assert found.names == ("a", "b")
     np.testing.assert_array_equal(found.columns, [[1, 0], [3, 4]])
     with pytest.raises(DataError, match="there is no column 'a', which the model needs"):
-        encode(frame(b=[1]), encoders)
+        encode_frame(frame(b=[1]), encoders)
 
 
 def test_a_column_that_changed_its_kind_is_named() -> None:
-    encoders = learn(frame(a=["x", "y"], b=[1, 2]).by_column().columns, buckets=8)
+    encoders = fit_encoders(frame(a=["x", "y"], b=[1, 2]).to_lazy().columns, buckets=8)
     with pytest.raises(DataError, match="column 'a' holds a number, and was a category when"):
-        encode(frame(a=[1, 2], b=[1, 2]), encoders)
+        encode_frame(frame(a=[1, 2], b=[1, 2]), encoders)
     with pytest.raises(DataError, match="column 'b' holds a boolean, and was a number when"):
-        encode(frame(b=[True, False]), encoders[1:])
+        encode_frame(frame(b=[True, False]), encoders[1:])
     with pytest.raises(DataError, match="column 'b' holds a category, and was a number when"):
-        encode(frame(a=["x", "y"], b=["p", "q"]), encoders)
+        encode_frame(frame(a=["x", "y"], b=["p", "q"]), encoders)
 
 
 @pytest.mark.parametrize(
@@ -94,10 +96,10 @@ def test_a_column_that_changed_its_kind_is_named() -> None:
         (Encoder("age", NUMBER), 31.25, "age < 31.25"),
         (Encoder("age", NUMBER), np.inf, "age: any value"),
         (Encoder("age", NUMBER), -np.inf, "age is missing"),
-        (Encoder("born", Kind("date")), 364.0, "born < 1970-12-31"),
-        (Encoder("born", Kind("date")), 0.5, "born < 1970-01-01 12:00"),
-        (Encoder("seen", Kind("time")), 61.0, "seen < 1970-01-01 00:01:01"),
-        (Encoder("born", Kind("date")), 1e12, "born < 1e+12"),
+        (Encoder("born", ColumnType("date")), 364.0, "born < 1970-12-31"),
+        (Encoder("born", ColumnType("date")), 0.5, "born < 1970-01-01 12:00"),
+        (Encoder("seen", ColumnType("time")), 61.0, "seen < 1970-01-01 00:01:01"),
+        (Encoder("born", ColumnType("date")), 1e12, "born < 1e+12"),
         (Encoder("job", CATEGORY, ("a", "b", "c")), 0.5, "job is 'a'"),
         (Encoder("job", CATEGORY, ("a", "b", "c")), 1.5, "job is not 'c', nor of the rest"),
         (Encoder("job", CATEGORY, ("a", "b", "c")), 2.5, "job is 'a' or 'b' or 'c'"),
@@ -105,21 +107,21 @@ def test_a_column_that_changed_its_kind_is_named() -> None:
     ],
 )
 def test_tests_in_words(encoder: Encoder, threshold: float, words: str) -> None:
-    assert encoder.describe(encoder.column, threshold) == words
+    assert encoder.describe_split(encoder.column, threshold) == words
 
 
 def test_categories_without_a_name() -> None:
     """Somebody who is told of some categories makes the same of these, and nothing of others."""
     texts, values = ("Ulm", "Bonn", "Jena"), np.array([0.0, 1.0, 2.0, np.nan])
-    content = Content(Kind("category", one_hot=True), texts)
-    whole = Encoder("town", content.kind, texts)
-    less = whole.needed_for({"town 2": [0.5]})
+    content = ColumnSchema(ColumnType("category", one_hot=True), texts)
+    whole = Encoder("town", content.column_type, texts)
+    less = whole.restrict_to_splits({"town 2": [0.5]})
     assert less.categories == ("", "Bonn", "")
-    assert less.features == whole.features
+    assert less.feature_names == whole.feature_names
     found = less.encode(content, values)
     assert found.tolist() == [[0.0] * 4, whole.encode(content, values)[1].tolist(), [0.0] * 4]
-    ranks = Encoder("town", Kind("category"), texts)
-    assert ranks.needed_for({"town": [0.5, -np.inf, np.inf]}).categories == ("Ulm",)
-    assert ranks.needed_for({}).categories == ()
-    number = Encoder("age", Kind("number"))
-    assert number.needed_for({"age": [0.5]}) is number
+    ranks = Encoder("town", ColumnType("category"), texts)
+    assert ranks.restrict_to_splits({"town": [0.5, -np.inf, np.inf]}).categories == ("Ulm",)
+    assert ranks.restrict_to_splits({}).categories == ()
+    number = Encoder("age", ColumnType("number"))
+    assert number.restrict_to_splits({"age": [0.5]}) is number

@@ -7,20 +7,20 @@ import math
 import numpy as np
 import pytest
 
-from privet.config.table import DataDescription
+from privet.config.table import TableSpec
 from privet.data.encoding import Encoder
-from privet.data.reader import Cell, GivenRows
+from privet.data.reader import Cell, InlineRows
 from privet.errors import DataError
-from privet.spec.column_types import Kind
+from privet.spec.column_types import ColumnType
 
-NUMBER = Encoder("a", Kind("number"))
-CATEGORY = Encoder("a", Kind("category"), ("3", "true"))
-ONE_HOT = Encoder("a", Kind("category", one_hot=True), ("red", "blue"))
+NUMBER = Encoder("a", ColumnType("number"))
+CATEGORY = Encoder("a", ColumnType("category"), ("3", "true"))
+ONE_HOT = Encoder("a", ColumnType("category", one_hot=True), ("red", "blue"))
 
 
-def given(*cells: Cell, missing: tuple[str, ...] = ()) -> GivenRows:
-    described = DataDescription(path="table.csv", missing=list(missing))
-    return GivenRows(described, [{"a": cell} for cell in cells])
+def given(*cells: Cell, missing: tuple[str, ...] = ()) -> InlineRows:
+    described = TableSpec(path="table.csv", missing=list(missing))
+    return InlineRows(described, [{"a": cell} for cell in cells])
 
 
 @pytest.mark.parametrize(
@@ -33,21 +33,21 @@ def given(*cells: Cell, missing: tuple[str, ...] = ()) -> GivenRows:
         (("3", "4", None, "NA"), CATEGORY, [0.0, 2.0, math.nan, math.nan]),
         ((3, 4), CATEGORY, [0.0, 2.0]),
         ((True, False), CATEGORY, [1.0, 2.0]),
-        ((True, None), Encoder("a", Kind("boolean")), [1.0, math.nan]),
-        (("31.12.1970",), Encoder("a", Kind("date", "%d.%m.%Y")), [364.0]),
+        ((True, None), Encoder("a", ColumnType("boolean")), [1.0, math.nan]),
+        (("31.12.1970",), Encoder("a", ColumnType("date", "%d.%m.%Y")), [364.0]),
     ],
 )
 def test_cells(cells: tuple[Cell, ...], encoder: Encoder, expected: list[float]) -> None:
-    np.testing.assert_array_equal(given(*cells).features((encoder,)), [expected])
+    np.testing.assert_array_equal(given(*cells).encode((encoder,)), [expected])
 
 
 def test_features_of_categories() -> None:
-    found = given("blue", "green", "red").features((ONE_HOT,))
+    found = given("blue", "green", "red").encode((ONE_HOT,))
     assert found.tolist() == [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
 
 
 def test_what_their_owner_says_of_missing_values() -> None:
-    found = given(-999, 3, missing=("-999",)).features((NUMBER,))
+    found = given(-999, 3, missing=("-999",)).encode((NUMBER,))
     np.testing.assert_array_equal(found, [[math.nan, 3.0]])
 
 
@@ -65,10 +65,14 @@ def test_what_their_owner_says_of_missing_values() -> None:
 )
 def test_cells_that_cannot_be(cells: tuple[Cell, ...], encoder: Encoder, complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
-        given(*cells).features((encoder,))
+        given(*cells).encode((encoder,))
 
 
 def test_another_model_encodes_them_anew() -> None:
     rows = given("blue", "red")
-    assert rows.features((Encoder("a", Kind("category"), ("red", "blue")),)).tolist() == [[1, 0]]
-    assert rows.features((Encoder("a", Kind("category"), ("blue", "red")),)).tolist() == [[0, 1]]
+    assert rows.encode((Encoder("a", ColumnType("category"), ("red", "blue")),)).tolist() == [
+        [1, 0]
+    ]
+    assert rows.encode((Encoder("a", ColumnType("category"), ("blue", "red")),)).tolist() == [
+        [0, 1]
+    ]

@@ -11,17 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privet.data.frame import Ids, Rule, keys_of
+from privet.data.frame import IdRule, Ids, make_match_keys
 from privet.errors import DataError
 
 
-def read(*columns: pa.Array, rules: Sequence[Sequence[Rule]] | None = None) -> Ids:
+def read(*columns: pa.Array, rules: Sequence[Sequence[IdRule]] | None = None) -> Ids:
     named = {f"c{i}": pa.chunked_array([column]) for i, column in enumerate(columns)}
-    return Ids.read(named, rules)
+    return Ids.from_columns(named, rules)
 
 
-def keys(*columns: pa.Array, rules: Sequence[Sequence[Rule]] | None = None) -> list[str]:
-    found: list[str] = read(*columns, rules=rules).keys.to_pylist()
+def keys(*columns: pa.Array, rules: Sequence[Sequence[IdRule]] | None = None) -> list[str]:
+    found: list[str] = read(*columns, rules=rules).match_keys.to_pylist()
     return found
 
 
@@ -81,9 +81,9 @@ def test_dates_are_ids_and_lists_are_not() -> None:
         ([], "e\u0301", "\u00e9"),
     ],
 )
-def test_rules_make_the_key_and_leave_the_id(rules: list[Rule], text: str, key: str) -> None:
+def test_rules_make_the_key_and_leave_the_id(rules: list[IdRule], text: str, key: str) -> None:
     ids = read(pa.array([text]), rules=[rules])
-    assert ids.keys.to_pylist() == [key]
+    assert ids.match_keys.to_pylist() == [key]
     assert ids.tolist() == [text.strip()]  # blanks around it are nobody's id
 
 
@@ -124,13 +124,13 @@ def test_ids_that_a_rule_makes_empty_or_equal_are_refused() -> None:
 def test_rows_can_be_taken_and_compared() -> None:
     ids = read(pa.array(["a", "b", "c"]))
     turned = ids.take(np.array([2, 1, 0]))
-    assert turned.tolist() == turned.keys.to_pylist() == ["c", "b", "a"]
-    assert ids.differ(turned).tolist() == [0, 2]
+    assert turned.tolist() == turned.match_keys.to_pylist() == ["c", "b", "a"]
+    assert ids.find_mismatches(turned).tolist() == [0, 2]
 
 
 def test_the_digest_is_of_keys_in_order_under_a_key() -> None:
     def digest(texts: list[Any], key: bytes = b"") -> bytes:
-        return Ids.of(texts).digest(key)
+        return Ids.from_texts(texts).digest(key)
 
     assert digest([1, 2]) == digest(["1", "2"])
     others = [digest(["2", "1"]), digest(["12"]), digest(["1", "2"], b"k"), digest(["1", "2", ""])]
@@ -140,9 +140,12 @@ def test_the_digest_is_of_keys_in_order_under_a_key() -> None:
 
 
 def test_an_id_that_is_asked_for_has_the_key_of_its_row() -> None:
-    rules: list[list[Rule]] = [["strip", "casefold"], ["digits"]]
+    rules: list[list[IdRule]] = [["strip", "casefold"], ["digits"]]
     rows = read(pa.array(["A b", "\u00c9", "7.0"]), pa.array(["1-2", "3", "x9"]), rules=rules)
     asked = [("a B ", "12"), ("e\u0301", "3"), ("7", "9"), ("7", "9"), ("", "")]
-    assert keys_of(asked, rules)[:4] == [*rows.keys.to_pylist(), rows.keys[2].as_py()]
-    assert keys_of([("7.0",), ("x",)], [[]]) == ["7", "x"]
-    assert keys_of([], [[]]) == []
+    assert make_match_keys(asked, rules)[:4] == [
+        *rows.match_keys.to_pylist(),
+        rows.match_keys[2].as_py(),
+    ]
+    assert make_match_keys([("7.0",), ("x",)], [[]]) == ["7", "x"]
+    assert make_match_keys([], [[]]) == []

@@ -8,17 +8,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privet.data.columns import Cells
-from privet.data.encoding import settle_label, task_of
+from privet.data.columns import ColumnBuilder
+from privet.data.encoding import infer_task, prepare_label
 from privet.data.frame import Frame
 from privet.errors import DataError
 
 
 def labelled(cells: list[Any]) -> Frame:
-    column = Cells("y")
-    column.add(pa.array(cells))
+    column = ColumnBuilder("y")
+    column.append(pa.array(cells))
     empty = np.empty((0, len(cells)))
-    return Frame((), empty, label=column.read(), label_content=column.content)
+    return Frame((), empty, label=column.read(), label_schema=column.schema)
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def labelled(cells: list[Any]) -> Frame:
 def test_classes(
     cells: list[Any], positive: str | None, label: list[float], classes: list[str]
 ) -> None:
-    frame, found = settle_label(labelled(cells), "classification", positive)
+    frame, found = prepare_label(labelled(cells), "classification", positive)
     assert frame.label is not None
     assert frame.label.tolist() == label
     assert found == classes
 
 
 def test_a_regression_takes_numbers_as_they_are() -> None:
-    frame, classes = settle_label(labelled([1.5, 2.0]), "regression")
+    frame, classes = prepare_label(labelled([1.5, 2.0]), "regression")
     assert frame.label is not None
     assert frame.label.tolist() == [1.5, 2.0]
     assert classes == []
@@ -76,7 +76,7 @@ def test_labels_that_cannot_be_learned(
     cells: list[Any], task: str, positive: str | None, complaint: str
 ) -> None:
     with pytest.raises(DataError, match=complaint):
-        settle_label(labelled(cells), task, positive)
+        prepare_label(labelled(cells), task, positive)
 
 
 @pytest.mark.parametrize(
@@ -95,12 +95,12 @@ def test_another_number_of_classes_than_agreed(
     cells: list[Any], agreed: int, complaint: str
 ) -> None:
     with pytest.raises(DataError, match=complaint):
-        settle_label(labelled(cells), "classification", agreed=agreed)
-    settle_label(labelled(cells), "classification", agreed=len(set(cells)))
+        prepare_label(labelled(cells), "classification", n_classes=agreed)
+    prepare_label(labelled(cells), "classification", n_classes=len(set(cells)))
 
 
 def test_the_task_that_a_label_seems_to_ask_for() -> None:
     for cells in ([0, 1], [0, 0], ["a", "b"], [True, False], [0, None, 1]):
-        assert task_of(labelled(cells)) == "classification"
+        assert infer_task(labelled(cells)) == "classification"
     for numbers in ([1, 2.5], [0, 1, 2], [0.5]):
-        assert task_of(labelled(numbers)) == "regression"
+        assert infer_task(labelled(numbers)) == "regression"

@@ -9,14 +9,14 @@ import pytest
 from privet import DataError, Frame, ParameterError
 from privet.data.frame import Ids
 from privet.data.partition import (
-    Partition,
+    ColumnPartition,
     PartyFrame,
     assign_columns,
-    check_aligned,
-    hand_out,
-    split_columns,
+    check_same_rows,
+    split_by_ownership,
+    split_frame,
     split_rows,
-    spread_columns,
+    spread_columns_evenly,
 )
 
 
@@ -25,7 +25,7 @@ def frame() -> Frame:
     return Frame(
         names=("a", "b", "c", "d", "e"),
         columns=np.arange(50.0).reshape(5, 10),
-        ids=Ids.of(range(10)),
+        ids=Ids.from_texts(range(10)),
         label=np.arange(10.0),
     )
 
@@ -101,21 +101,21 @@ def test_every_named_class_has_training_rows(frame: Frame) -> None:
 
 
 def test_columns_are_spread_evenly_with_the_label_at_the_last(frame: Frame) -> None:
-    parties = split_columns(frame, 3)
+    parties = split_frame(frame, 3)
     assert [party.name for party in parties] == ["party1", "party2", "party3"]
     assert [party.frame.names for party in parties] == [("a", "b"), ("c", "d"), ("e",)]
     assert [party.frame.label is None for party in parties] == [True, True, False]
-    check_aligned(parties)
+    check_same_rows(parties)
     joined = np.concatenate([party.frame.columns for party in parties])
     assert (joined == frame.columns).all()
 
 
 def test_the_active_party_may_have_no_column(frame: Frame) -> None:
-    assert split_columns(frame, 6)[-1].frame.names == ()
+    assert split_frame(frame, 6)[-1].frame.names == ()
     with pytest.raises(ParameterError, match="5 columns do not go round 6 passive parties"):
-        split_columns(frame, 7)
+        split_frame(frame, 7)
     with pytest.raises(ParameterError, match="at least 2"):
-        split_columns(frame, 1)
+        split_frame(frame, 1)
 
 
 def test_columns_are_assigned_by_name_and_by_pattern() -> None:
@@ -145,9 +145,9 @@ def test_the_label_holder_alone_may_have_no_column() -> None:
     }
     with pytest.raises(ParameterError, match="bank has neither a column nor the label: leave it"):
         assign_columns(["a"], {"bank": [], "shop": ["a"]})
-    assert [*spread_columns(["a", "b", "c"], 3, "party1")] == ["party2", "party3", "party1"]
+    assert [*spread_columns_evenly(["a", "b", "c"], 3, "party1")] == ["party2", "party3", "party1"]
     with pytest.raises(ParameterError, match="party3 has neither a column nor the label"):
-        spread_columns(["a", "b"], 3, "party2")
+        spread_columns_evenly(["a", "b"], 3, "party2")
 
 
 @pytest.mark.parametrize(
@@ -182,34 +182,34 @@ def test_an_unknown_label_holder() -> None:
 
 
 def test_a_table_is_handed_out(frame: Frame) -> None:
-    bank, shop = hand_out(frame, {"bank": ("e", "a"), "shop": ("c",)})
+    bank, shop = split_by_ownership(frame, {"bank": ("e", "a"), "shop": ("c",)})
     assert (bank.name, bank.frame.names, bank.frame.label) == ("bank", ("e", "a"), None)
     assert (bank.frame.columns == frame.columns[[4, 0]]).all()
     assert shop.frame.label is frame.label
-    check_aligned([bank, shop])
+    check_same_rows([bank, shop])
 
 
 def test_a_partition_file(tmp_path: Path) -> None:
     path = tmp_path / "who.toml"
     path.write_text('active = "bank"\n[columns]\nbank = ["age"]\nshop = ["spent*"]\n')
-    assert Partition.read(path) == Partition(
+    assert ColumnPartition.read(path) == ColumnPartition(
         columns={"bank": ["age"], "shop": ["spent*"]}, active="bank"
     )
     path.write_text('[columns]\nbank = "age"\n')
     with pytest.raises(ParameterError, match=r"who.toml: columns\.bank: .*list"):
-        Partition.read(path)
+        ColumnPartition.read(path)
 
 
 def test_misaligned_parties_are_named(frame: Frame) -> None:
-    bank, shop = split_columns(frame, 2)
+    bank, shop = split_frame(frame, 2)
     short = PartyFrame("shop", shop.frame.take(np.arange(9)))
     with pytest.raises(DataError, match="party1 has 10 rows, shop 9"):
-        check_aligned([bank, short])
+        check_same_rows([bank, short])
     swapped = PartyFrame("shop", shop.frame.take(np.array([0, 1, 2, 4, 3, 5, 6, 7, 8, 9])))
     with pytest.raises(DataError, match=r"row 4 has another id at shop .* \(2 rows differ\)"):
-        check_aligned([bank, swapped])
+        check_same_rows([bank, swapped])
     nameless = PartyFrame("shop", replace(shop.frame, ids=None))
-    check_aligned([bank, nameless])
+    check_same_rows([bank, nameless])
 
 
 def test_a_frame_is_consistent(frame: Frame) -> None:

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from privet import DataError, Frame, ParameterError, read_frame
-from privet.config.table import DataDescription
-from privet.data.encoding import learn
-from privet.data.reader import column_names, read_by_column, read_new_rows, read_table
+from privet.config.table import TableSpec
+from privet.data.encoding import fit_encoders
+from privet.data.reader import read_column_names, read_lazy_frame, read_new_rows, read_table
 
 CSV = "id,age,income,label\n007,31,1.5e3,0\n8,,2000,1\nx9,-4.25,NA,1\n"
 
@@ -222,12 +222,12 @@ def test_columns_of_every_kind(write: Callable[[str], Path]) -> None:
         types={"opened": "date %d.%m.%Y"},
         missing={"job": ["?"]},
     )
-    kinds = [content.kind.name for content in frame.contents]
+    kinds = [content.column_type.name for content in frame.schemas]
     assert kinds == ["category", "category", "date", "time", "boolean"]
     expected = [[0, np.nan], [0, 1], [364, 0], [60, np.nan], [1, 0]]
     np.testing.assert_array_equal(frame.columns, expected)
-    assert [content.texts for content in frame.contents[:2]] == [("cook",), ("8001", "8002")]
-    assert frame.label_content.texts == ("no", "yes")
+    assert [content.categories for content in frame.schemas[:2]] == [("cook",), ("8001", "8002")]
+    assert frame.label_schema.categories == ("no", "yes")
 
 
 @pytest.mark.parametrize(
@@ -249,8 +249,8 @@ def test_a_description_is_checked(
 
 def test_new_rows_are_read_as_the_old_ones_were(write: Callable[[str], Path]) -> None:
     rows = read_frame(write("id,job,n\n1,cook,1\n2,clerk,2\n3,clerk,3\n"), id="id")
-    encoders = learn(rows.by_column().columns, buckets=8)
-    new = DataDescription(path=str(write("n;other;id;job\n5;x;7;clerk\n6;;8;smith\n")), id="id")
+    encoders = fit_encoders(rows.to_lazy().columns, buckets=8)
+    new = TableSpec(path=str(write("n;other;id;job\n5;x;7;clerk\n6;;8;smith\n")), id="id")
     found = read_new_rows(new, encoders)
     assert found.names == ("job", "n")
     np.testing.assert_array_equal(found.columns, [[0, 2], [5, 6]])
@@ -262,17 +262,17 @@ def test_new_rows_are_read_as_the_old_ones_were(write: Callable[[str], Path]) ->
     ):
         path = str(write(content))
         with pytest.raises(DataError, match=rf"^{path}: {complaint}"):
-            read_new_rows(DataDescription(path=path, id="id"), encoders)
+            read_new_rows(TableSpec(path=path, id="id"), encoders)
 
 
 def test_text_that_became_numbers_is_named(write: Callable[[str], Path], tmp_path: Path) -> None:
     def encoders(cells: str) -> Any:
         rows = read_frame(write(cells), id="id", categorical=["zip"])
-        return learn(rows.by_column().columns, buckets=8)
+        return fit_encoders(rows.to_lazy().columns, buckets=8)
 
     path = tmp_path / "new.parquet"
     pq.write_table(pa.table({"id": ["1"], "zip": [8000]}), path)
-    new = DataDescription(path=str(path), id="id")
+    new = TableSpec(path=str(path), id="id")
     with pytest.raises(DataError, match="column 'zip' holds int64, and was text when the model"):
         read_new_rows(new, encoders("id,zip\n1,SW1\n2,E14\n"))
     known = read_new_rows(new, encoders("id,zip\n1,8000.0\n2,8000\n3,E14\n"))
@@ -281,7 +281,7 @@ def test_text_that_became_numbers_is_named(write: Callable[[str], Path], tmp_pat
 
 def test_a_name_says_more_than_a_pattern(write: Callable[[str], Path]) -> None:
     frame = read_frame(write("a,b\n1,2\n3,4\n"), types={"*": "category", "b": "number"})
-    assert [content.kind.name for content in frame.contents] == ["category", "number"]
+    assert [content.column_type.name for content in frame.schemas] == ["category", "number"]
 
 
 def test_columns_that_look_like_ids(write: Callable[[str], Path]) -> None:
@@ -300,19 +300,17 @@ def test_columns_that_look_like_ids(write: Callable[[str], Path]) -> None:
 
 def test_the_column_names_of_a_table(write: Callable[[str], Path]) -> None:
     path = str(write("a;b\n1;2\n"))
-    assert column_names(DataDescription(path=path)) == ["a", "b"]
+    assert read_column_names(TableSpec(path=path)) == ["a", "b"]
 
 
 def test_new_rows_may_come_in_another_format(write: Callable[[str | bytes], Path]) -> None:
     """What is said of a CSV file is of no use then, and in nobody's way."""
     path = write("id;city;spent\n1;Z\xfcrich;1,5\n2;Bern;2,5\n".encode("latin-1"))
-    described = DataDescription(
-        path=str(path), id="id", separator=";", encoding="latin-1", decimal=","
-    )
-    encoders = learn(read_by_column(described).columns, 8)
+    described = TableSpec(path=str(path), id="id", separator=";", encoding="latin-1", decimal=",")
+    encoders = fit_encoders(read_lazy_frame(described).columns, 8)
     new = path.with_name("new")
     pq.write_table(pa.table({"spent": [3.5], "city": ["Z\xfcrich"], "id": [7]}), new)
-    found = read_new_rows(described.at(new), encoders)
+    found = read_new_rows(described.with_path(new), encoders)
     np.testing.assert_array_equal(found.columns, [[1], [3.5]])
     with pytest.raises(ParameterError, match="separator: is for CSV files"):
-        read_table(described.at(new))
+        read_table(described.with_path(new))

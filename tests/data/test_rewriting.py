@@ -13,10 +13,10 @@ import pytest
 
 from privet import DataError, Frame, ParameterError
 from privet.arrays import IndexArray
-from privet.config.table import DataDescription
+from privet.config.table import TableSpec
 from privet.data import sharded_table
-from privet.data.reader import column_names, read_new_rows, read_some_rows, read_table
-from privet.data.sharded_table import rewrite_table
+from privet.data.reader import read_column_names, read_new_rows, read_selected_rows, read_table
+from privet.data.sharded_table import write_sharded_table
 from privet.data.sources import base as source_module
 from privet.data.sources.open import open_source
 from privet.errors import UnavailableError
@@ -54,18 +54,18 @@ CSV = "name;zip;note;when;size;churned\n" + "".join(
 def batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param is not None:
         monkeypatch.setattr(source_module, "_CELLS", 1)
-        monkeypatch.setattr(source_module, "_FEWEST_ROWS", request.param)
+        monkeypatch.setattr(source_module, "_MIN_ROWS_PER_BATCH", request.param)
         monkeypatch.setattr(sharded_table, "_ROWS_IN_A_GROUP", 5)
 
 
-def typed(tmp_path: Path) -> DataDescription:
+def typed(tmp_path: Path) -> TableSpec:
     pq.write_table(TYPED, tmp_path / "table.parquet", row_group_size=20)
-    return DataDescription(path=str(tmp_path / "table.parquet"), id="id")
+    return TableSpec(path=str(tmp_path / "table.parquet"), id="id")
 
 
-def of_text(tmp_path: Path) -> DataDescription:
+def of_text(tmp_path: Path) -> TableSpec:
     (tmp_path / "table.csv").write_text(CSV)
-    return DataDescription(
+    return TableSpec(
         path=str(tmp_path / "table.csv"),
         separator=";",
         quote="",
@@ -80,9 +80,9 @@ def of_text(tmp_path: Path) -> DataDescription:
 
 
 def same(found: Frame, expected: Frame) -> None:
-    assert (found.names, found.contents) == (expected.names, expected.contents)
-    assert (found.label_content, found.warnings == ()) == (
-        expected.label_content,
+    assert (found.names, found.schemas) == (expected.names, expected.schemas)
+    assert (found.label_schema, found.warnings == ()) == (
+        expected.label_schema,
         expected.warnings == (),
     )
     np.testing.assert_array_equal(found.columns, expected.columns)
@@ -99,7 +99,7 @@ def same(found: Frame, expected: Frame) -> None:
 @pytest.mark.parametrize("shards", [1, 4, 53])
 def test_the_same_frame(tmp_path: Path, write: Any, shards: int) -> None:
     described = write(tmp_path)
-    written = rewrite_table(described, tmp_path / "shards", shards)
+    written = write_sharded_table(described, tmp_path / "shards", shards)
     files = sorted(path.name for path in (tmp_path / "shards").iterdir())
     assert files == [f"{number:05}-of-{shards:05}.parquet" for number in range(shards)]
     same(read_table(written), read_table(described))
@@ -107,13 +107,15 @@ def test_the_same_frame(tmp_path: Path, write: Any, shards: int) -> None:
 
 
 def test_types_stay(tmp_path: Path) -> None:
-    written = rewrite_table(typed(tmp_path), tmp_path / "shards", 3)
+    written = write_sharded_table(typed(tmp_path), tmp_path / "shards", 3)
     before = open_source(tmp_path / "table.parquet")
     after = open_source(str(written.path))
-    assert [after.plain_type(name) for name in after.names()] == [
-        before.plain_type(name) for name in before.names()
+    assert [after.get_plain_type(name) for name in after.list_columns()] == [
+        before.get_plain_type(name) for name in before.list_columns()
     ]
-    tables = [pa.Table.from_batches(one.batches(one.names())) for one in (before, after)]
+    tables = [
+        pa.Table.from_batches(one.iter_batches(one.list_columns())) for one in (before, after)
+    ]
     assert tables[0].equals(tables[1].combine_chunks())
 
 
@@ -123,10 +125,10 @@ def test_types_stay(tmp_path: Path) -> None:
 def test_rows_in_another_order(tmp_path: Path, write: Any, shards: int, count: int) -> None:
     described = write(tmp_path)
     order: IndexArray = np.random.default_rng(count).permutation(ROWS)[:count]
-    written = rewrite_table(described, tmp_path / "shards", shards, order)
-    found, source = open_source(str(written.path)), open_source(described.table, described)
+    written = write_sharded_table(described, tmp_path / "shards", shards, order)
+    found, source = open_source(str(written.path)), open_source(described.location, described)
     before, after = (
-        pa.Table.from_batches(one.batches(found.names())).combine_chunks()
+        pa.Table.from_batches(one.iter_batches(found.list_columns())).combine_chunks()
         for one in (source, found)
     )
     assert after.equals(before.take(order))
@@ -138,16 +140,16 @@ def test_rows_in_another_order(tmp_path: Path, write: Any, shards: int, count: i
 
 def test_a_file_that_is_lost_later(tmp_path: Path) -> None:
     """Whoever reads the table finds out: all of it, some rows of it, new rows."""
-    written = rewrite_table(typed(tmp_path), tmp_path / "shards", 4)
-    first = read_some_rows(written, np.arange(3), (), rules=[()])
-    assert first.together().n_samples == 3
+    written = write_sharded_table(typed(tmp_path), tmp_path / "shards", 4)
+    first = read_selected_rows(written, np.arange(3), (), rules=[()])
+    assert first.collect().n_samples == 3
     (tmp_path / "shards" / "00003-of-00004.parquet").unlink()
     complaint = rf"^{tmp_path}/shards: 1 of 4 files is missing, '00003-of-00004\.parquet': put back"
     reads: list[Callable[[], object]] = [
         lambda: read_table(written),
-        lambda: read_some_rows(written, np.arange(3), (), rules=[()]),
+        lambda: read_selected_rows(written, np.arange(3), (), rules=[()]),
         lambda: read_new_rows(written, ()),
-        lambda: column_names(written),
+        lambda: read_column_names(written),
     ]
     for read in reads:
         with pytest.raises(DataError, match=complaint):
@@ -156,7 +158,7 @@ def test_a_file_that_is_lost_later(tmp_path: Path) -> None:
 
 def test_row_groups(tmp_path: Path) -> None:
     """They are of one size, whatever batches come."""
-    rewrite_table(typed(tmp_path), tmp_path / "shards", 2)
+    write_sharded_table(typed(tmp_path), tmp_path / "shards", 2)
     for path, rows in zip(sorted((tmp_path / "shards").iterdir()), (26, 27), strict=True):
         metadata = pq.ParquetFile(path).metadata
         groups = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
@@ -168,17 +170,17 @@ def test_what_is_refused(tmp_path: Path) -> None:
     described = typed(tmp_path)
     for shards in (0, 1001):
         with pytest.raises(ParameterError, match=f"shards: {shards} is not 1 to 1000"):
-            rewrite_table(described, tmp_path / "shards", shards)
+            write_sharded_table(described, tmp_path / "shards", shards)
     with pytest.raises(DataError, match="shards: 54, and there are 53 rows"):
-        rewrite_table(described, tmp_path / "shards", 54)
+        write_sharded_table(described, tmp_path / "shards", 54)
     (tmp_path / "shards").mkdir()
-    rewrite_table(described, tmp_path / "shards", 2)  # into an empty folder
+    write_sharded_table(described, tmp_path / "shards", 2)  # into an empty folder
     with pytest.raises(UnavailableError, match="shards: is there already; give the name of a new"):
-        rewrite_table(described, tmp_path / "shards", 2)
+        write_sharded_table(described, tmp_path / "shards", 2)
     with pytest.raises(UnavailableError, match=r"table.parquet: is there already"):
-        rewrite_table(described, tmp_path / "table.parquet", 2)
+        write_sharded_table(described, tmp_path / "table.parquet", 2)
     with pytest.raises(UnavailableError, match="cannot be written: No such file or directory"):
-        rewrite_table(described, tmp_path / "not" / "there", 2)
+        write_sharded_table(described, tmp_path / "not" / "there", 2)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +192,7 @@ def test_a_table_that_changes_meanwhile(
     described = of_text(tmp_path)
     monkeypatch.setattr(sharded_table, "_count", lambda *_: counted)
     with pytest.raises(DataError, match=r"table.csv: has other rows than a moment ago"):
-        rewrite_table(described, tmp_path / "shards", 2, order)
+        write_sharded_table(described, tmp_path / "shards", 2, order)
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
 
 
@@ -198,5 +200,5 @@ def test_bad_rows(tmp_path: Path) -> None:
     described = of_text(tmp_path)
     (tmp_path / "table.csv").write_text(CSV.replace("text 40", "a;b"))
     with pytest.raises(DataError, match=r"table.csv: row 41 has 7 cells, and the header has 6"):
-        rewrite_table(described, tmp_path / "shards", 2)
+        write_sharded_table(described, tmp_path / "shards", 2)
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]

@@ -16,12 +16,12 @@ import pytest
 
 from privet import UnavailableError
 from privet.arithmetic import large_arrays as roomy_module
-from privet.arithmetic.large_arrays import roomy
-from privet.boosting.preparation import prepare
-from privet.config.table import DataDescription
+from privet.arithmetic.large_arrays import allocate_array
+from privet.boosting.preparation import prepare_data
+from privet.config.table import TableSpec
 from privet.data import columns as store_module
-from privet.data.columns import Store, StoredColumn
-from privet.data.reader import read_by_column
+from privet.data.columns import SpillStore, StoredColumn
+from privet.data.reader import read_lazy_frame
 from privet.spec.params import Params
 
 ROWS, COLUMNS = 30_000, 24
@@ -30,8 +30,8 @@ ROWS, COLUMNS = 30_000, 24
 @pytest.fixture
 def on_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Everything is too large for memory, and goes to this folder."""
-    monkeypatch.setattr(store_module, "IN_MEMORY", 1)
-    monkeypatch.setattr(roomy_module, "IN_MEMORY", 0)
+    monkeypatch.setattr(store_module, "MAX_MEMORY_BYTES", 1)
+    monkeypatch.setattr(roomy_module, "MAX_MEMORY_BYTES", 0)
     folder = tmp_path / "scratch"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -39,7 +39,7 @@ def on_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def check_columns() -> None:
-    store, rng = Store(), np.random.default_rng(3)
+    store, rng = SpillStore(), np.random.default_rng(3)
     columns = [StoredColumn(store) for _ in range(3)]
     expected: list[list[float]] = [[], [], []]
     for size in (5, 0, 1, 1000):
@@ -63,7 +63,7 @@ def test_columns_on_disk(on_disk: Path) -> None:
 
 
 def test_arrays_of_files(on_disk: Path) -> None:
-    found = roomy((3, 5), np.uint8)
+    found = allocate_array((3, 5), np.uint8)
     assert isinstance(found, np.memmap)
     found[:] = np.arange(15).reshape(3, 5)
     assert found[2].tolist() == [10, 11, 12, 13, 14]
@@ -71,7 +71,7 @@ def test_arrays_of_files(on_disk: Path) -> None:
 
 
 def test_small_arrays_are_in_memory() -> None:
-    assert not isinstance(roomy((3, 5), np.uint8), np.memmap)
+    assert not isinstance(allocate_array((3, 5), np.uint8), np.memmap)
 
 
 def test_a_full_disk(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,8 +80,8 @@ def test_a_full_disk(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
     with pytest.raises(UnavailableError, match=r"scratch: No space left .* TMPDIR name another"):
-        roomy((3_000_000,), np.uint8)
-    store = Store()
+        allocate_array((3_000_000,), np.uint8)
+    store = SpillStore()
     monkeypatch.setattr(store._file, "write", full)
     with pytest.raises(UnavailableError, match=r"No space left on device: 1 MB are to be kept"):
         StoredColumn(store).append(np.zeros(125_000))
@@ -100,21 +100,21 @@ def test_no_usable_folder(
         found = r"^the folder for temporary files: No usable .*scratch'\]"
     expected = f"{found}: [0-9]+ MB are to be kept there .* TMPDIR name another"
     with pytest.raises(UnavailableError, match=expected):
-        roomy((3_000_000,), np.uint8)
+        allocate_array((3_000_000,), np.uint8)
     described = table(tmp_path / "table.parquet")
     with pytest.raises(UnavailableError, match=expected) as failed:
-        read_by_column(described)
+        read_lazy_frame(described)
     assert "table.parquet" not in str(failed.value)
 
 
-def table(path: Path) -> DataDescription:
+def table(path: Path) -> TableSpec:
     rng = np.random.default_rng(1)
     words = np.array(["red", "green", "blue"])
     cells: dict[str, Any] = {f"x{j}": rng.normal(size=ROWS) for j in range(COLUMNS)}
     cells |= {"id": np.arange(ROWS), "y": rng.normal(size=ROWS)}
     cells |= {"word": words[rng.integers(3, size=ROWS)], "other": words[rng.integers(3, size=ROWS)]}
     pq.write_table(pa.table(cells), path)
-    return DataDescription(path=str(path), id="id", label="y", types={"other": "one-hot"})
+    return TableSpec(path=str(path), id="id", label="y", types={"other": "one-hot"})
 
 
 def test_a_table_that_is_never_in_memory(
@@ -123,14 +123,14 @@ def test_a_table_that_is_never_in_memory(
     """A training's preparation takes a few columns' memory, and finds what it finds in memory."""
     described, params = table(tmp_path / "table.parquet"), Params(task="regression", validation=0.1)
     tracemalloc.start()
-    found = prepare("bank", read_by_column(described), params)
+    found = prepare_data("bank", read_lazy_frame(described), params)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     column = 8 * ROWS
     assert peak < 12 * column < COLUMNS * column
     assert isinstance(found.columns.buckets, np.memmap)
     monkeypatch.undo()
-    expected = prepare("bank", read_by_column(described).together().by_column(), params)
+    expected = prepare_data("bank", read_lazy_frame(described).collect().to_lazy(), params)
     assert not isinstance(expected.columns.buckets, np.memmap)
     assert found.columns.names == expected.columns.names
     np.testing.assert_array_equal(found.columns.buckets, expected.columns.buckets)

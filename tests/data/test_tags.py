@@ -21,33 +21,33 @@ KEY = bytes(range(32))
 
 
 def test_they_are_one_keyed_hash_of_the_key_s_text() -> None:
-    found = Tags.of(Ids.of(["a", "\u00e9", ""]), KEY)
+    found = Tags.from_ids(Ids.from_texts(["a", "\u00e9", ""]), KEY)
     for row, text in enumerate(("a", "\u00e9", "")):
         digest = hashlib.blake2b(text.encode(), digest_size=24, key=KEY, person=b"privet id")
         numbers = np.frombuffer(digest.digest(), "<u8").tolist()
-        assert [*found.pairs[row].tolist(), int(found.order[row])] == numbers
+        assert [*found.pairs[row].tolist(), int(found.order_numbers[row])] == numbers
 
 
 def test_another_key_gives_others() -> None:
-    ids = Ids.of(range(1000))
-    one, other = Tags.of(ids, KEY), Tags.of(ids, KEY[::-1])
-    numbers = [one.pairs, one.order[:, None], other.pairs, other.order[:, None]]
+    ids = Ids.from_texts(range(1000))
+    one, other = Tags.from_ids(ids, KEY), Tags.from_ids(ids, KEY[::-1])
+    numbers = [one.pairs, one.order_numbers[:, None], other.pairs, other.order_numbers[:, None]]
     assert len(np.unique(np.concatenate(numbers, axis=None))) == 6000
 
 
 def test_dummies_are_nobody_s_ids() -> None:
-    dummies = Tags.of_dummies(64, KEY)
-    ids = Ids.of(number.to_bytes(8, "little").decode() for number in range(64))
-    assert not np.isin(dummies.pairs, Tags.of(ids, KEY).pairs).any()
-    np.testing.assert_array_equal(dummies.pairs, Tags.of_dummies(64, KEY).pairs)
+    dummies = Tags.make_dummies(64, KEY)
+    ids = Ids.from_texts(number.to_bytes(8, "little").decode() for number in range(64))
+    assert not np.isin(dummies.pairs, Tags.from_ids(ids, KEY).pairs).any()
+    np.testing.assert_array_equal(dummies.pairs, Tags.make_dummies(64, KEY).pairs)
     assert len(np.unique(dummies.pairs)) == 128
 
 
 def test_several_processes_hash_the_same() -> None:
-    ids = Ids.of(["", "\u00e9" * 5000, *range(200_000)])  # of four blocks
-    one, several = Tags.of(ids, KEY, processes=1), Tags.of(ids, KEY, processes=2)
+    ids = Ids.from_texts(["", "\u00e9" * 5000, *range(200_000)])  # of four blocks
+    one, several = Tags.from_ids(ids, KEY, processes=1), Tags.from_ids(ids, KEY, processes=2)
     np.testing.assert_array_equal(one.pairs, several.pairs)
-    np.testing.assert_array_equal(one.order, several.order)
+    np.testing.assert_array_equal(one.order_numbers, several.order_numbers)
 
 
 def test_many_ids_take_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,12 +57,12 @@ def test_many_ids_take_several_processes(monkeypatch: pytest.MonkeyPatch) -> Non
         asked.append(processes)
         return [bytes(24 * 50)]
 
-    monkeypatch.setattr(id_hashing, "_PAYS", 50)
-    monkeypatch.setattr(id_hashing, "cores", lambda: 7)
+    monkeypatch.setattr(id_hashing, "_PARALLEL_THRESHOLD", 50)
+    monkeypatch.setattr(id_hashing, "count_hash_processes", lambda: 7)
     monkeypatch.setattr(id_hashing, "hash_blocks", hashed)
-    Tags.of(Ids.of(range(50)), KEY)
-    monkeypatch.setattr(id_hashing, "_PAYS", 51)
-    Tags.of(Ids.of(range(50)), KEY)
+    Tags.from_ids(Ids.from_texts(range(50)), KEY)
+    monkeypatch.setattr(id_hashing, "_PARALLEL_THRESHOLD", 51)
+    Tags.from_ids(Ids.from_texts(range(50)), KEY)
     assert asked == [7, 1]
 
 

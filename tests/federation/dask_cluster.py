@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from privet.experiments.local_federation import free_ports
+from privet.experiments.local_federation import find_free_ports
 
 _PATIENCE = 60.0
 
@@ -29,7 +29,7 @@ class DaskCluster(AbstractContextManager["DaskCluster"]):
         self._folder = folder
         self._started: list[subprocess.Popen[bytes]] = []
         _make_certificates(folder)
-        (self._port,) = free_ports(1)
+        (self._port,) = find_free_ports(1)
         self.address = f"tls://127.0.0.1:{self._port}"
         self._count = workers
         self.start()

@@ -13,28 +13,28 @@ import numpy as np
 
 from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Model
-from privet.boosting.model_part import join
-from privet.boosting.simulation import train
+from privet.boosting.model_part import join_parts
+from privet.boosting.simulation import train_locally
 from privet.config.job import Job
-from privet.config.party import Cluster, PartyFile
+from privet.config.party import ClusterConfig, PartyConfig
 from privet.data.frame import Frame, Ids
-from privet.data.partition import split_columns
+from privet.data.partition import split_frame
 from privet.data.reader import read_frame
 from privet.experiments.local_federation import LocalFederation
-from privet.federation.cluster.pool import Batch
-from privet.federation.commands import align_table
-from privet.federation.dealer import deal
-from privet.federation.monitoring.events import Event, Tell, silent
-from privet.federation.offline import deal_files, numbered_features
+from privet.federation.cluster.pool import BatchSource
+from privet.federation.commands import run_alignment
+from privet.federation.dealer import run_dealer_session
+from privet.federation.monitoring.events import Event, EventHandler, discard_event
+from privet.federation.offline import generate_preprocessing_files, make_anonymous_features
 from privet.federation.prediction.export import export_part
-from privet.federation.prediction.prediction import load_own_part, predict_batch
+from privet.federation.prediction.prediction import load_local_part, predict_batch
 from privet.federation.serving.model import ServedModel
 from privet.federation.serving.request_queue import RequestQueue
-from privet.federation.serving.server import Server
-from privet.federation.session.session import seated
-from privet.federation.training import train_part
-from privet.filesystem import locked
-from privet.runtime.run import DEALER
+from privet.federation.serving.server import ServiceRunner
+from privet.federation.session.session import open_session
+from privet.federation.training import run_training
+from privet.filesystem import lock_job
+from privet.runtime.run import DEALER_NAME
 from privet.storage.model_part import load_part
 from privet.transport.tls import load_identity
 
@@ -51,7 +51,7 @@ def rows(seed: int, n_samples: int = N_SAMPLES, task: str = "classification") ->
     label = columns[0] + np.nan_to_num(columns[1]) - columns[4]
     if task == "classification":
         label = (label > 0).astype(np.float64)
-    ids = Ids.of(f"{seed}-{number}" for number in range(n_samples))
+    ids = Ids.from_texts(f"{seed}-{number}" for number in range(n_samples))
     return Frame(("a", "b", "c", "d", "e"), columns, ids, label)
 
 
@@ -77,8 +77,8 @@ def align(local: LocalFederation, minimum: int = 3, **ids: Any) -> None:
     Of the rows of a table, each participant lacks two, which all others have.
     """
     terms = "".join(f"{key} = {value}\n" for key, value in {"minimum": minimum, **ids}.items())
-    change(local.job, ("[params]", f"align = true\n\n[ids]\n{terms}\n[params]"))
-    for number, name in enumerate(local.names):
+    change(local.job_path, ("[params]", f"align = true\n\n[ids]\n{terms}\n[params]"))
+    for number, name in enumerate(local.party_names):
         for file in ("train.csv", "new.csv"):
             path = local.folder / name / file
             head, *lines = path.read_text().splitlines()
@@ -91,8 +91,8 @@ def align(local: LocalFederation, minimum: int = 3, **ids: Any) -> None:
 def common_rows(local: LocalFederation, file: str = "train.csv") -> dict[str, Frame]:
     """Return the rows that all have, in the clear: each participant's, in one order."""
     found = {}
-    for name in local.names:
-        party = PartyFile.load(local.folder / name / "party.toml")
+    for name in local.party_names:
+        party = PartyConfig.load(local.folder / name / "party.toml")
         label = party.data.label if file == "train.csv" else None
         path = local.folder / name / file
         found[name] = read_frame(path, id="id", label=label)
@@ -113,14 +113,16 @@ def deal_for(
     monotone: tuple[int, ...] | None = None,
 ) -> None:
     """Deal ahead for a federation, and hand everybody its file."""
-    job, dealer = Job.read(local.job), local.folder / DEALER
+    job, dealer = Job.read(local.job_path), local.folder / DEALER_NAME
     identity = load_identity(dealer / "dealer.key", dealer / "dealer.crt")
     folder = dealer / "dealt"
-    counts = [len(party.frame.names) for party in split_columns(rows(1), len(local.names))]
-    if cuts is None and job.told_cuts != "hidden":
+    counts = [len(party.frame.names) for party in split_frame(rows(1), len(local.party_names))]
+    if cuts is None and job.cut_disclosure != "hidden":
         cuts = (7,) * sum(counts)
-    federation = job.federation(numbered_features(job, counts), cuts, monotone)
-    for path in deal_files(job, federation, identity, folder, samples, done, silent):
+    federation = job.make_training_spec(make_anonymous_features(job, counts), cuts, monotone)
+    for path in generate_preprocessing_files(
+        job, federation, identity, folder, samples, done, discard_event
+    ):
         path.replace(file_of(local, path.stem))
 
 
@@ -164,7 +166,7 @@ def run(
     *,
     jobs: Mapping[str, Path] | None = None,
     wait: float = 20.0,
-    tells: Mapping[str, Tell] | None = None,
+    tells: Mapping[str, EventHandler] | None = None,
     absent: tuple[str, ...] = (),
     queue: RequestQueue | None = None,
     restart: bool = False,
@@ -178,7 +180,7 @@ def run(
     Those who start last do so once all others wait to be met. Some may ask for explanations.
     """
     found = Run()
-    others = [name for name in local.everybody if name not in (*absent, *last)]
+    others = [name for name in local.member_names if name not in (*absent, *last)]
     waiting = {name: threading.Event() for name in others}
     started = time.monotonic()
 
@@ -191,21 +193,23 @@ def run(
                 tells[name](event)
 
         folder = local.folder / name
-        job = Job.read((jobs or {}).get(name, local.job))
-        if name in local.dealers:
+        job = Job.read((jobs or {}).get(name, local.job_path))
+        if name in local.dealer_names:
             keys = str(folder / f"{name}.key"), str(folder / f"{name}.crt")
-            with seated(job, name, *keys, wait=wait, tell=tell) as seat:
+            with open_session(job, name, *keys, timeout=wait, emit=tell) as seat:
                 cluster = folder / "cluster.toml"
-                return deal(seat, Cluster.load(cluster) if cluster.exists() else None)
-        party = PartyFile.load(folder / "party.toml")
+                return run_dealer_session(
+                    seat, ClusterConfig.load(cluster) if cluster.exists() else None
+                )
+        party = PartyConfig.load(folder / "party.toml")
         keys = party.key, party.certificate
-        with seated(job, party.name, *keys, wait=wait, tell=tell) as seat:
+        with open_session(job, party.name, *keys, timeout=wait, emit=tell) as seat:
             if verb in ("train", "align"):
-                with locked(party.folder, job.name):
+                with lock_job(party.folder, job.name):
                     if verb == "align":
-                        return align_table(party, seat)
-                    return train_part(party, seat, restart=restart)
-            file = load_own_part(party, local.part(name), None)
+                        return run_alignment(party, seat)
+                    return run_training(party, seat, restart=restart)
+            file = load_local_part(party, local.get_part_path(name), None)
             if verb == "export":
                 return export_part(file, seat)
             table = folder / (
@@ -215,12 +219,14 @@ def run(
             if verb == "serve":
                 model = ServedModel(file, frame)
                 asked = queue if name == local.recipient else None
-                server = Server(lambda: model, party.folder, asked, party.cluster)
-                server.serve(seat)
-                return server.revealed
-            batch = Batch(party.describe_new_rows(table), local.part(name), party.cluster)
+                server = ServiceRunner(lambda: model, party.folder, asked, party.cluster)
+                server.run_session(seat)
+                return server.disclosures
+            batch = BatchSource(
+                party.make_prediction_table_spec(table), local.get_part_path(name), party.cluster
+            )
             return predict_batch(
-                file, frame, seat, party.folder, explain=name in explain, batch=batch
+                file, frame, seat, party.folder, explain=name in explain, source=batch
             )
 
     def guard(name: str, body: Callable[[str], Any]) -> None:
@@ -236,7 +242,7 @@ def run(
 
     threads = [
         threading.Thread(target=guard, args=(name, role), daemon=True)
-        for name in local.everybody
+        for name in local.member_names
         if name not in absent
     ]
     for thread in threads:
@@ -249,15 +255,15 @@ def run(
 
 def model_of(local: LocalFederation) -> Model:
     """Return the model that the participants' parts make together."""
-    return join([load_part(local.part(name)).part for name in local.names])
+    return join_parts([load_part(local.get_part_path(name)).part for name in local.party_names])
 
 
 def model_in_the_clear(local: LocalFederation, frames: Mapping[str, Frame]) -> Model:
     """Return what training in the clear gives on these rows of each participant."""
     label = frames[local.recipient].label
     assert label is not None
-    job = Job.read(local.job)
-    params = job.hyper_parameters()
+    job = Job.read(local.job_path)
+    params = job.make_params()
     parties = [bucket_columns(n, f.names, f.columns, params.buckets) for n, f in frames.items()]
     signs = [job.monotone.get(p.owner, {}).get(name, 0) for p in parties for name in p.names]
-    return train(parties, label, params, cuts=job.told_cuts, monotone=signs)
+    return train_locally(parties, label, params, cut_disclosure=job.cut_disclosure, monotone=signs)

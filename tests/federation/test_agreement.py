@@ -13,16 +13,27 @@ import pytest
 from privet.config.job import Job
 from privet.errors import DataError, DisagreementError, PeerMisbehavedError
 from privet.experiments.local_federation import LocalFederation
-from privet.federation.session.agreement import Holding, Statement, agree_on_purpose, agree_on_rows
-from privet.transport.channel import MAX_BYTES, TAG, receive, send, swap
-from privet.transport.memory import memory_channels
+from privet.federation.session.agreement import (
+    DataSummary,
+    Proposal,
+    exchange_proposals,
+    exchange_summaries,
+)
+from privet.transport.channel import (
+    MAX_MESSAGE_BYTES,
+    MESSAGE_TAG,
+    exchange_messages,
+    receive_message,
+    send_message,
+)
+from privet.transport.memory import create_memory_channels
 from privet.version import __version__
 from tests.federation.harness import NAMES, change, prepare, run
 
 
 def other_job(local: LocalFederation, *changes: tuple[str, str]) -> Path:
     path = local.folder / "other.toml"
-    path.write_bytes(local.job.read_bytes())
+    path.write_bytes(local.job_path.read_bytes())
     change(path, *changes)
     return path
 
@@ -112,7 +123,11 @@ def test_other_numbers_are_named_on_all_sides(job: Job, monkeypatch: pytest.Monk
         return both
 
     for place, changed, what in (
-        ("privet.protocols.masked.protocol.coefficients", series, "numbers of the sigmoid"),
+        (
+            "privet.protocols.masked.protocol.compute_sigmoid_coefficients",
+            series,
+            "numbers of the sigmoid",
+        ),
         ("privet.gates.masked.fourier.compute_sin_cos", waves, "numbers of this machine's sines"),
     ):
         with monkeypatch.context() as patch:
@@ -126,16 +141,16 @@ def test_other_numbers_are_named_on_all_sides(job: Job, monkeypatch: pytest.Monk
             assert ("at shop" in str(error)) == (name != "shop")
 
 
-Said = tuple[Statement, Holding]
+Said = tuple[Proposal, DataSummary]
 
 
 def statement(job: Job, **values: Any) -> Said:
     values = {"cuts": [7], **values}
-    return Statement.of(job, command="train"), Holding(samples=3, n_features=1, **values)
+    return Proposal.for_job(job, command="train"), DataSummary(samples=3, n_features=1, **values)
 
 
 def by_the_dealer(job: Job) -> Said:
-    return Statement.of(job), Holding()
+    return Proposal.for_job(job), DataSummary()
 
 
 def agreeing(
@@ -144,14 +159,14 @@ def agreeing(
     channels: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Let two participants and the dealer agree; return what each found or raised."""
-    channels = channels or memory_channels([*NAMES, "dealer"])
+    channels = channels or create_memory_channels([*NAMES, "dealer"])
 
     def role(name: str, said: Said | bytes) -> Any:
         with channels[name] as channel:
             if isinstance(said, bytes):
-                return swap(channel, dict.fromkeys(channel.peers, said))
-            purpose = agree_on_purpose(channel, job, said[0])
-            return agree_on_rows(channel, job, purpose, said[1])
+                return exchange_messages(channel, dict.fromkeys(channel.peers, said))
+            purpose = exchange_proposals(channel, job, said[0])
+            return exchange_summaries(channel, job, purpose, said[1])
 
     found: dict[str, Any] = {}
 
@@ -175,7 +190,7 @@ def agreeing(
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
-    return Job.read(prepare(tmp_path).job)
+    return Job.read(prepare(tmp_path).job_path)
 
 
 def test_the_latest_stage_that_all_have(job: Job) -> None:
@@ -185,7 +200,9 @@ def test_the_latest_stage_that_all_have(job: Job) -> None:
         statement(job, features=["b"], stages=[(4, "s"), (3, "r"), (2, "r")]),
         by_the_dealer(job),
     )
-    assert {name: value.stage for name, value in found.items()} == dict.fromkeys(found, (3, "r"))
+    assert {name: value.resume_from for name, value in found.items()} == dict.fromkeys(
+        found, (3, "r")
+    )
     assert found["bank"].run == found["shop"].run
     assert [feature.name for feature in found["bank"].features] == ["a", "b"]
     # The dealer learns how many features each has, not what they are called.
@@ -194,9 +211,9 @@ def test_the_latest_stage_that_all_have(job: Job) -> None:
 
 @pytest.mark.parametrize("missing", ["tables", "protocol", "bank's address"])
 def test_whoever_leaves_something_out(job: Job, missing: str) -> None:
-    whole = Statement.of(job)
+    whole = Proposal.for_job(job)
     terms = {key: value for key, value in whole.terms.items() if key != missing}
-    lacking = whole.model_copy(update={"terms": terms}), Holding()
+    lacking = whole.model_copy(update={"terms": terms}), DataSummary()
     found = agreeing(job, statement(job), statement(job), lacking)
     assert isinstance(found["bank"], DisagreementError)
     assert f"{missing}: " in str(found["bank"])
@@ -209,9 +226,9 @@ def test_a_participant_without_a_command(job: Job) -> None:
 
 
 def test_what_peers_write_is_shown_harmlessly(job: Job) -> None:
-    whole = Statement.of(job)
+    whole = Proposal.for_job(job)
     terms = {**whole.terms, "tables": "\x1b[2J", "\x1b]0;x\x07": 1}
-    strange = whole.model_copy(update={"terms": terms}), Holding()
+    strange = whole.model_copy(update={"terms": terms}), DataSummary()
     found = agreeing(job, statement(job), statement(job), strange)
     assert "tables: " in str(found["bank"])
     assert str(found["bank"]).isprintable()
@@ -268,9 +285,9 @@ def test_whoever_tells_different_peers_different_numbers(
         if channel.name == "shop":
             lie = content["bank"].replace(b'"cuts":[7]', b'"cuts":[3]')
             content = {**content, "bank": lie}
-        return swap(channel, content)
+        return exchange_messages(channel, content)
 
-    monkeypatch.setattr("privet.federation.session.agreement.swap", swapped)
+    monkeypatch.setattr("privet.federation.session.agreement.exchange_messages", swapped)
     stated = statement(job, features=["a"]), statement(job, features=["b"])
     found = agreeing(job, *stated, by_the_dealer(job))
     for error in found.values():
@@ -288,8 +305,8 @@ def test_every_run_has_a_name_of_its_own(job: Job) -> None:
 
 
 def test_another_version(job: Job) -> None:
-    newer = Statement.of(job).model_copy(update={"version": "99.0"})
-    found = agreeing(job, statement(job), statement(job), (newer, Holding()))
+    newer = Proposal.for_job(job).model_copy(update={"version": "99.0"})
+    found = agreeing(job, statement(job), statement(job), (newer, DataSummary()))
     assert "version: " in str(found["bank"])
     assert "99.0 at dealer" in str(found["bank"])
     assert isinstance(found["bank"], DisagreementError)
@@ -315,16 +332,19 @@ def test_nonsense(job: Job, said: bytes, complaint: str) -> None:
 
 
 def test_a_message_that_is_too_long() -> None:
-    channels = memory_channels(["a", "b"])
-    channels["b"].send("a", np.array([MAX_BYTES + 1], dtype=np.uint64), TAG)
+    channels = create_memory_channels(["a", "b"])
+    channels["b"].send("a", np.array([MAX_MESSAGE_BYTES + 1], dtype=np.uint64), MESSAGE_TAG)
     with pytest.raises(PeerMisbehavedError, match="too many"):
-        receive(channels["a"], "b")
+        receive_message(channels["a"], "b")
 
 
 def test_where_longer_messages_are_expected() -> None:
-    channels = memory_channels(["a", "b"])
-    send(channels["b"], ["a"], bytes(MAX_BYTES + 1))
-    assert len(receive(channels["a"], "b", most=2 * MAX_BYTES)) == MAX_BYTES + 1
+    channels = create_memory_channels(["a", "b"])
+    send_message(channels["b"], ["a"], bytes(MAX_MESSAGE_BYTES + 1))
+    assert (
+        len(receive_message(channels["a"], "b", max_bytes=2 * MAX_MESSAGE_BYTES))
+        == MAX_MESSAGE_BYTES + 1
+    )
 
 
 def test_nan_labels_and_empty_files_are_found_before_anybody_is_met(tmp_path: Path) -> None:

@@ -20,8 +20,13 @@ from privet.errors import (
 )
 from privet.experiments.local_federation import LocalFederation
 from privet.federation.monitoring.events import Event
-from privet.federation.offline import RECORD, deal_files, numbered_features, training_program
-from privet.runtime.run import DEALER, bytes_ahead, deal_ahead
+from privet.federation.offline import (
+    USED_SEEDS_FOLDER,
+    generate_preprocessing_files,
+    make_anonymous_features,
+    make_dealer_training_program,
+)
+from privet.runtime.run import DEALER_NAME, count_preprocessing_bytes, preprocess
 from privet.transport.tls import load_identity
 from tests.federation.harness import (
     N_SAMPLES,
@@ -38,7 +43,7 @@ from tests.federation.test_training import end_after, last_common, plain_model, 
 
 
 def train_ahead(local: LocalFederation, **options: object) -> Run:
-    return run(local, "train", absent=(DEALER,), **options)  # type: ignore[arg-type]
+    return run(local, "train", absent=(DEALER_NAME,), **options)  # type: ignore[arg-type]
 
 
 def complaints(found: Run) -> dict[str, PrivetError]:
@@ -93,11 +98,13 @@ def test_a_training_is_what_it_is_with_a_dealer(
 @pytest.mark.parametrize("done", [0, 2])
 def test_the_room_is_known_to_the_byte(tmp_path: Path, protocol: str, done: int) -> None:
     local = prepare(tmp_path, protocol=protocol, names=("bank", "telecom", "shop"))
-    job, told = Job.read(local.job), list[Event]()
-    dealer = local.folder / DEALER
+    job, told = Job.read(local.job_path), list[Event]()
+    dealer = local.folder / DEALER_NAME
     identity = load_identity(dealer / "dealer.key", dealer / "dealer.crt")
-    federation = job.federation(numbered_features(job, [2, 2, 1]))
-    paths = deal_files(job, federation, identity, dealer / "dealt", 40, done, told.append)
+    federation = job.make_training_spec(make_anonymous_features(job, [2, 2, 1]))
+    paths = generate_preprocessing_files(
+        job, federation, identity, dealer / "dealt", 40, done, told.append
+    )
     taken = sum(path.stat().st_size for path in paths)
     assert (told[0].kind, told[0].fields["bytes"]) == ("room", taken)
     assert f"{taken:,} bytes" in told[0].text
@@ -110,14 +117,14 @@ def test_too_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     with pytest.raises(UnavailableError, match=r"0 MB are free and .* MB are needed; make"):
         deal_for(local)
-    assert not list((local.folder / DEALER / "dealt").iterdir())
+    assert not list((local.folder / DEALER_NAME / "dealt").iterdir())
 
 
 def test_a_file_is_used_once(local: LocalFederation) -> None:
     copies = {name: file_of(local, name).read_bytes() for name in NAMES}
     train_ahead(local).checked()
     for name in NAMES:
-        assert len(list((local.part(name).parent / RECORD).iterdir())) == 1
+        assert len(list((local.get_part_path(name).parent / USED_SEEDS_FOLDER).iterdir())) == 1
         other = file_of(local, name).with_name("a copy")
         other.write_bytes(copies[name])
         change(local.folder / name / "party.toml", (f"{name}.correlations", "a copy"))
@@ -131,14 +138,14 @@ def test_a_file_is_used_once(local: LocalFederation) -> None:
 
 def test_a_missing_file(local: LocalFederation) -> None:
     file_of(local, "shop").unlink()
-    found = run(local, "train", absent=(DEALER, "bank"))
+    found = run(local, "train", absent=(DEALER_NAME, "bank"))
     with pytest.raises(CorrelationError, match=r"shop\.correlations: No such file .* put the deal"):
         raise found.errors["shop"]
 
 
 def test_anothers_file(local: LocalFederation) -> None:
     file_of(local, "shop").write_bytes(file_of(local, "bank").read_bytes())
-    found = run(local, "train", absent=(DEALER, "bank"))
+    found = run(local, "train", absent=(DEALER_NAME, "bank"))
     with pytest.raises(CorrelationError, match=r"shop\.correlations: is for bank, not for shop"):
         raise found.errors["shop"]
     assert file_of(local, "shop").exists()
@@ -150,17 +157,19 @@ def test_a_damaged_file(local: LocalFederation, damage: str) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 4
     path.write_bytes(path.read_bytes()[:-1] if damage == "cut" else content)
-    found = run(local, "train", absent=(DEALER, "bank"))
+    found = run(local, "train", absent=(DEALER_NAME, "bank"))
     with pytest.raises(CorrelationError, match=r"shop\.correlations: was cut short or changed"):
         raise found.errors["shop"]
 
 
 def test_a_file_of_a_dealer_that_the_job_does_not_name(local: LocalFederation) -> None:
     """The job's dealer has another key by now, or somebody else dealt."""
-    found = re.search(r'\[dealer\]\naddress = .*\nfingerprint = "(\w+)"', local.job.read_text())
+    found = re.search(
+        r'\[dealer\]\naddress = .*\nfingerprint = "(\w+)"', local.job_path.read_text()
+    )
     assert found is not None
-    change(local.job, (found[1], "0" * 64))
-    error = run(local, "train", absent=(DEALER, "bank")).errors["shop"]
+    change(local.job_path, (found[1], "0" * 64))
+    error = run(local, "train", absent=(DEALER_NAME, "bank")).errors["shop"]
     assert isinstance(error, CorrelationError)
     assert f"{found[1][:16]}…, and the job's dealer has {'0' * 16}…" in str(error)
 
@@ -173,7 +182,7 @@ def test_a_file_of_a_dealer_that_the_job_does_not_name(local: LocalFederation) -
     ],
 )
 def test_a_file_of_another_job(local: LocalFederation, old: str, new: str, complaint: str) -> None:
-    change(local.job, (old, new))
+    change(local.job_path, (old, new))
     for name, error in complaints(train_ahead(local)).items():
         assert f"{name}.correlations: {complaint}" in str(error)
         assert file_of(local, name).exists()
@@ -189,12 +198,12 @@ def test_a_file_of_another_version(local: LocalFederation, monkeypatch: pytest.M
 
 def test_a_file_for_other_numbers_of_samples_and_features(local: LocalFederation) -> None:
     change(local.folder / "bank" / "party.toml", ('id = "id"', 'id = "id"\ncolumns = ["a"]'))
-    found = run(local, "train", absent=(DEALER, "shop"))
+    found = run(local, "train", absent=(DEALER_NAME, "shop"))
     with pytest.raises(CorrelationError, match=r"features of the participants: \[3, 2\].*\[1, 2\]"):
         raise found.errors["bank"]
     data = local.folder / "shop" / "train.csv"
     data.write_text("".join(data.read_text().splitlines(keepends=True)[:-1]))
-    found = run(local, "train", absent=(DEALER, "bank"))
+    found = run(local, "train", absent=(DEALER_NAME, "bank"))
     with pytest.raises(CorrelationError, match="was dealt for samples: 40, and here it is 39"):
         raise found.errors["shop"]
 
@@ -219,7 +228,7 @@ def test_files_of_two_dealings_are_told_apart_by_all(local: LocalFederation) -> 
 def test_all_use_files_or_nobody(local: LocalFederation) -> None:
     """Who counts on the dealer is not kept waiting for it by those who do not."""
     change(local.folder / "shop" / "party.toml", ('correlations = "shop.correlations"\n', ""))
-    found = run(local, "train", absent=(DEALER,), wait=15.0)
+    found = run(local, "train", absent=(DEALER_NAME,), wait=15.0)
     for error in found.errors.values():
         assert isinstance(error, PeerLostError)
         assert "has its correlations another way" in str(error)
@@ -234,7 +243,7 @@ def test_a_dealer_with_other_numbers(
         file_of(local, name).unlink()
     with monkeypatch.context() as patch:
         patch.setattr(
-            "privet.federation.session.public_constants.probe", lambda: {"sines": "others"}
+            "privet.federation.session.public_constants.run_self_test", lambda: {"sines": "others"}
         )
         deal_for(local)
     for name, error in complaints(train_ahead(local)).items():
@@ -280,13 +289,13 @@ def test_a_training_cut_short_goes_on_with_a_new_dealing(local: LocalFederation)
 
 
 def test_what_a_dealing_says_is_checked_even_if_signed(local: LocalFederation) -> None:
-    job, dealer = Job.read(local.job), local.folder / DEALER
+    job, dealer = Job.read(local.job_path), local.folder / DEALER_NAME
     identity = load_identity(dealer / "dealer.key", dealer / "dealer.crt")
-    federation = job.federation(numbered_features(job, [3, 2]), (7,) * 5)
-    program = training_program(federation, federation.plan(40), 0, None)
-    assert bytes_ahead(program, job.names, identity, {}) > 0
-    deal_ahead(program, job.names, dealer, identity, {"samples": "many"})
+    federation = job.make_training_spec(make_anonymous_features(job, [3, 2]), (7,) * 5)
+    program = make_dealer_training_program(federation, federation.make_plan(40), 0, None)
+    assert count_preprocessing_bytes(program, job.party_names, identity, {}) > 0
+    preprocess(program, job.party_names, dealer, identity, {"samples": "many"})
     shutil.move(dealer / "shop.correlations", file_of(local, "shop"))
-    found = run(local, "train", absent=(DEALER, "bank"))
+    found = run(local, "train", absent=(DEALER_NAME, "bank"))
     with pytest.raises(CorrelationError, match="says nonsense of what it is for: version"):
         raise found.errors["shop"]

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from privet.boosting.model import Model
 from privet.cli.app import app
 from privet.config.job import Job
-from privet.config.party import PartyFile
+from privet.config.party import PartyConfig
 from privet.data.reader import read_frame
 from privet.errors import (
     CorrelationError,
@@ -29,9 +29,9 @@ from privet.errors import (
 )
 from privet.experiments.local_federation import LocalFederation
 from privet.federation.commands import write_ids
-from privet.federation.local_data import Table
-from privet.runtime.run import DEALER
-from privet.storage.alignment import Alignment, Alignments
+from privet.federation.local_data import LocalTable
+from privet.runtime.run import DEALER_NAME
+from privet.storage.alignment import Alignment, AlignmentStore
 from privet.storage.model_part import load_part
 from tests.federation.harness import (
     NAMES,
@@ -60,7 +60,7 @@ def kept(local: LocalFederation, name: str) -> Path:
 
 
 def count(local: LocalFederation, name: str) -> int:
-    return Alignments(local.folder / name / "models", Job.read(local.job)).count
+    return AlignmentStore(local.folder / name / "models", Job.read(local.job_path)).read_count
 
 
 def complaints(found: Run, kind: type[PrivetError]) -> dict[str, str]:
@@ -81,7 +81,9 @@ def local(tmp_path: Path) -> LocalFederation:
 def test_the_paper_s_protocol(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1, protocol="paper")
     # Its sigmoid is a rough one, and of few rows' tests at a second level several are as good.
-    change(local.job, ("tables = 1", "tables = 1\nbase_score = 0.0"), ("depth = 2", "depth = 1"))
+    change(
+        local.job_path, ("tables = 1", "tables = 1\nbase_score = 0.0"), ("depth = 2", "depth = 1")
+    )
     align(local)
     assert run(local, "train").checked()["bank"][0].n_samples == 36
     assert same_tests(model_of(local), plain_model(local))
@@ -110,7 +112,7 @@ def test_training_uses_the_rows_that_all_have(tmp_path: Path, names: tuple[str, 
             f"alignment 1 of this job: {common} of our 41 rows are common to all, {apart} are left "
             "out"
         ]
-        folder = local.part(name).parent
+        folder = local.get_part_path(name).parent
         assert sorted(path.name for path in folder.iterdir()) == [
             "rehearsal.alignment",
             "rehearsal.alignment-count",
@@ -127,9 +129,9 @@ def test_what_is_revealed(tmp_path: Path) -> None:
     for name, (report, _) in run_at_participants(local, "train").items():
         told = {reveal.what: (reveal.to, reveal.count) for reveal in report.reveals}
         assert told["which of its rows all have"] == ([name], 41)
-        assert told["number of rows that all have"] == ([*THREE, DEALER], 1)
-        assert told["number of its rows"] == ([DEALER], 1)
-        assert told["number of rows that some have"] == ([DEALER], 3)
+        assert told["number of rows that all have"] == ([*THREE, DEALER_NAME], 1)
+        assert told["number of its rows"] == ([DEALER_NAME], 1)
+        assert told["number of rows that some have"] == ([DEALER_NAME], 3)
         assert "whose ids are the same" not in told
     # What was found before reveals nothing again.
     for report, _ in run_at_participants(local, "train").values():
@@ -139,12 +141,12 @@ def test_what_is_revealed(tmp_path: Path) -> None:
 
 def run_at_participants(local: LocalFederation, verb: str, **options: Any) -> dict[str, Any]:
     found = run(local, verb, **options).checked()
-    return {name: found[name] for name in local.names}
+    return {name: found[name] for name in local.party_names}
 
 
 def test_the_same_rows_in_another_order(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1)
-    change(local.job, ("[params]", "align = true\n\n[ids]\nminimum = 40\n\n[params]"))
+    change(local.job_path, ("[params]", "align = true\n\n[ids]\nminimum = 40\n\n[params]"))
     path = local.folder / "bank" / "train.csv"
     head, *lines = path.read_text().splitlines()
     path.write_text("\n".join([head, *reversed(lines)]) + "\n")
@@ -174,14 +176,14 @@ def test_predictions_are_of_the_rows_that_all_have(local: LocalFederation) -> No
     assert [(r.what, r.to) for r in report.reveals][-1] == ("predictions", ["shop"])
     # A batch is counted, and keeps nothing.
     assert [count(local, name) for name in NAMES] == [2, 2]
-    assert found.results["bank"][0].alignment.name != load_alignment(local, "bank").name
+    assert found.results["bank"][0].alignment.name != load_alignment(local, "bank").alignment_id
 
 
 def load_alignment(local: LocalFederation, name: str) -> Alignment:
     folder, file = local.folder / name / "models", local.folder / name / "train.csv"
     ids = read_frame(file, id="id").ids
     assert ids is not None
-    found = Alignments(folder, Job.read(local.job)).find(ids.digest().hex())
+    found = AlignmentStore(folder, Job.read(local.job_path)).find(ids.digest().hex())
     assert found is not None
     return found
 
@@ -191,7 +193,7 @@ def test_a_training_cut_short_goes_on_with_the_same_rows(local: LocalFederation)
     done, before = last_common(local), load_alignment(local, "bank")
     found = run(local, "train")
     assert {found.checked()[name][0].resumed_from for name in NAMES} == {done}
-    assert {found.results[name][0].alignment.name for name in NAMES} == {before.name}
+    assert {found.results[name][0].alignment.name for name in NAMES} == {before.alignment_id}
     told = [event.text for event in found.events["bank"] if event.kind == "aligned"]
     assert told == ["rows as aligned before: 36 of our 41 rows are common to all, 5 are left out"]
     assert [count(local, name) for name in NAMES] == [1, 1]
@@ -207,7 +209,7 @@ def test_a_checkpoint_of_other_rows_cannot_be_gone_on_from(local: LocalFederatio
     done = last_common(local)
     path, content = kept(local, "bank"), kept(local, "bank").read_bytes()
     path.unlink()
-    found = run(local, "train", absent=("shop", DEALER))
+    found = run(local, "train", absent=("shop", DEALER_NAME))
     with pytest.raises(ModelError, match=r"bank.*scores: was trained on rows as they were aligned"):
         raise found.errors["bank"]
     path.write_bytes(content)
@@ -215,7 +217,7 @@ def test_a_checkpoint_of_other_rows_cannot_be_gone_on_from(local: LocalFederatio
     lines = data.read_text().splitlines(keepends=True)
     for changed in (lines[:-1], [lines[0], lines[2], lines[1], *lines[3:]]):
         data.write_text("".join(changed))
-        found = run(local, "train", absent=("shop", DEALER))
+        found = run(local, "train", absent=("shop", DEALER_NAME))
         with pytest.raises(ModelError, match="put the file or the rows back, or start again with"):
             raise found.errors["bank"]
     data.write_text("".join(lines))
@@ -223,10 +225,10 @@ def test_a_checkpoint_of_other_rows_cannot_be_gone_on_from(local: LocalFederatio
     alignment = load_alignment(local, "bank")
     ids = read_frame(data, id="id").ids
     assert ids is not None
-    alignments = Alignments(path.parent, Job.read(local.job))
-    other = Alignment(alignment.name, alignment.rows[::-1])
-    alignments.keep(other, ids.digest().hex(), len(ids))
-    found = run(local, "train", absent=("shop", DEALER))
+    alignments = AlignmentStore(path.parent, Job.read(local.job_path))
+    other = Alignment(alignment.alignment_id, alignment.rows[::-1])
+    alignments.save(other, ids.digest().hex(), len(ids))
+    found = run(local, "train", absent=("shop", DEALER_NAME))
     with pytest.raises(ModelError, match="belongs to other data"):
         raise found.errors["bank"]
     path.write_bytes(content)
@@ -245,34 +247,38 @@ def test_checkpoints_know_rows_that_look_alike(tmp_path: Path) -> None:
     before = load_alignment(local, "bank")
     found = read_frame(path, id="id").ids
     assert found is not None
-    alignments = Alignments(kept(local, "bank").parent, Job.read(local.job))
-    other = Alignment(before.name, before.rows[::-1])
-    alignments.keep(other, found.digest().hex(), len(found))
-    ended = run(local, "train", absent=("shop", DEALER))
+    alignments = AlignmentStore(kept(local, "bank").parent, Job.read(local.job_path))
+    other = Alignment(before.alignment_id, before.rows[::-1])
+    alignments.save(other, found.digest().hex(), len(found))
+    ended = run(local, "train", absent=("shop", DEALER_NAME))
     with pytest.raises(ModelError, match="belongs to other data"):
         raise ended.errors["bank"]
 
 
 def test_starting_again_aligns_anew(local: LocalFederation) -> None:
     run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
-    before = load_alignment(local, "bank").name
+    before = load_alignment(local, "bank").alignment_id
     for error in complaints(run_with_one_restart(local), DisagreementError).values():
         assert "alignment: " in error
         assert "none" in error
         assert "or start again with --restart everywhere" in error
     found = run(local, "train", restart=True).checked()
     assert {found[name][0].resumed_from for name in NAMES} == {0}
-    assert load_alignment(local, "bank").name == load_alignment(local, "shop").name != before
+    assert (
+        load_alignment(local, "bank").alignment_id
+        == load_alignment(local, "shop").alignment_id
+        != before
+    )
     assert [count(local, name) for name in NAMES] == [2, 2]
     assert same_tests(model_of(local), plain_model(local))
 
 
 def run_with_one_restart(local: LocalFederation) -> Run:
     """Let the shop forget all that it had."""
-    away = local.part("shop").parent.rename(local.folder / "away")
+    away = local.get_part_path("shop").parent.rename(local.folder / "away")
     found = run(local, "train")
-    shutil.rmtree(local.part("shop").parent, ignore_errors=True)
-    away.rename(local.part("shop").parent)
+    shutil.rmtree(local.get_part_path("shop").parent, ignore_errors=True)
+    away.rename(local.get_part_path("shop").parent)
     return found
 
 
@@ -292,7 +298,7 @@ def test_an_alignment_by_itself(local: LocalFederation) -> None:
 
 def test_no_alignment_under_a_training_that_can_go_on(local: LocalFederation) -> None:
     run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
-    for error in complaints(run(local, "align", absent=(DEALER,)), ModelError).values():
+    for error in complaints(run(local, "align", absent=(DEALER_NAME,)), ModelError).values():
         assert "checkpoints: holds tables of a training that can go on" in error
 
 
@@ -309,15 +315,15 @@ def test_whoever_has_another_alignment_makes_all_align_anew(local: LocalFederati
 def test_another_participant_takes_another_alignment(local: LocalFederation) -> None:
     """An alignment is of use to the same participants alone."""
     run(local, "align").checked()
-    job = Job.read(local.job)
+    job = Job.read(local.job_path)
     ids = read_frame(local.folder / "bank" / "train.csv", id="id").ids
     assert ids is not None
     digest, folder = ids.digest().hex(), kept(local, "bank").parent
-    assert Alignments(folder, job).find(digest) is not None
-    assert Alignments(folder, job).find("0" * 64) is None
+    assert AlignmentStore(folder, job).find(digest) is not None
+    assert AlignmentStore(folder, job).find("0" * 64) is None
     third = job.participants[0].model_copy(update={"name": "third", "role": "passive"})
     more = job.model_copy(update={"participants": [*job.participants, third]})
-    assert Alignments(folder, more).find(digest) is None
+    assert AlignmentStore(folder, more).find(digest) is None
 
 
 @pytest.mark.parametrize(
@@ -330,18 +336,20 @@ def test_another_participant_takes_another_alignment(local: LocalFederation) -> 
 def test_a_damaged_alignment(local: LocalFederation, damage: Any, complaint: str) -> None:
     run(local, "align").checked()
     kept(local, "bank").write_bytes(damage(kept(local, "bank").read_bytes()))
-    found = run(local, "train", absent=("shop", DEALER))
+    found = run(local, "train", absent=("shop", DEALER_NAME))
     with pytest.raises(ModelError, match=complaint):
         raise found.errors["bank"]
 
 
 def test_dealt_ahead_uses_an_alignment_that_is_there(local: LocalFederation) -> None:
     deal_for(local, samples=36)
-    for error in complaints(run(local, "train", absent=(DEALER,)), DataError).values():
+    for error in complaints(run(local, "train", absent=(DEALER_NAME,)), DataError).values():
         assert "its rows are not aligned" in error
         assert "run `privet align` everywhere first, with the dealer" in error
     name = run(local, "align").checked()["bank"][0].name
-    reports = [r for r, _ in run(local, "train", absent=(DEALER,), restart=True).checked().values()]
+    reports = [
+        r for r, _ in run(local, "train", absent=(DEALER_NAME,), restart=True).checked().values()
+    ]
     assert {(r.alignment.name, r.correlations) for r in reports} == {(name, "ahead")}
     assert same_tests(model_of(local), plain_model(local))
 
@@ -352,7 +360,7 @@ def test_dealt_ahead_with_alignments_that_differ(local: LocalFederation) -> None
     run(local, "align").checked()
     kept(local, "bank").write_bytes(old)
     deal_for(local, samples=36)
-    found = run(local, "train", absent=(DEALER,))
+    found = run(local, "train", absent=(DEALER_NAME,))
     for error in complaints(found, DisagreementError).values():
         assert "alignment: " in error
         assert "the dealer is not there to make another: run `privet align` with it" in error
@@ -361,18 +369,18 @@ def test_dealt_ahead_with_alignments_that_differ(local: LocalFederation) -> None
 def test_dealt_ahead_for_another_number_of_rows(local: LocalFederation) -> None:
     run(local, "align").checked()
     deal_for(local, samples=40)
-    for error in complaints(run(local, "train", absent=(DEALER,)), CorrelationError).values():
+    for error in complaints(run(local, "train", absent=(DEALER_NAME,)), CorrelationError).values():
         assert "was dealt for samples: 40, and here it is 36" in error
 
 
 def test_kept_indicators_are_of_use_with_the_same_alignment(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=2)
     align(local)
-    change(local.job, ("align = true", "align = true\nkeep_indicators = true"))
+    change(local.job_path, ("align = true", "align = true\nkeep_indicators = true"))
     run(local, "train").checked()
     for name in NAMES:
-        local.part(name).unlink()
-    change(local.job, ("learning_rate = 1.0", "learning_rate = 0.5"))
+        local.get_part_path(name).unlink()
+    change(local.job_path, ("learning_rate = 1.0", "learning_rate = 0.5"))
     found = run(local, "train")
     assert found.checked()["bank"][0].alignment.used_again
     told = [event.fields["owners"] for event in found.events["bank"] if event.kind == "kept"]
@@ -394,11 +402,11 @@ def test_too_few_rows_in_common(tmp_path: Path, verb: str) -> None:
         rows, common = 8, 3
     else:
         rows, common = 41, 36
-    change(local.job, ("minimum = 3", f"minimum = {common + 1}"))
-    jobs = dict.fromkeys(local.everybody, local.job)
+    change(local.job_path, ("minimum = 3", f"minimum = {common + 1}"))
+    jobs = dict.fromkeys(local.member_names, local.job_path)
     errors = complaints(run(local, verb, jobs=jobs), DataError)
     text = f"ids: {common} rows are common to all, and the job's minimum is {common + 1}"
-    assert errors[DEALER] == text
+    assert errors[DEALER_NAME] == text
     for name in NAMES:
         assert errors[name].startswith(f"{text}; of our {rows} rows 5 are not among them, such as")
         assert "have the job normalise them" in errors[name]
@@ -411,7 +419,9 @@ def test_nothing_in_common(local: LocalFederation) -> None:
     path = local.folder / "bank" / "train.csv"
     path.write_text(path.read_text().replace("\n1-", "\none-"))
     errors = complaints(run(local, "train"), DataError)
-    assert errors[DEALER].startswith("ids: 0 rows are common to all, and the job's minimum is 3")
+    assert errors[DEALER_NAME].startswith(
+        "ids: 0 rows are common to all, and the job's minimum is 3"
+    )
     assert "of our 41 rows 41 are not among them, such as 'one-" in errors["bank"]
     assert "such as '1-" in errors["shop"] or "such as 'shop" in errors["shop"]
     assert not kept(local, "bank").exists()
@@ -419,8 +429,8 @@ def test_nothing_in_common(local: LocalFederation) -> None:
 
 def test_a_kept_alignment_is_held_to_the_minimum(local: LocalFederation) -> None:
     run(local, "align").checked()
-    change(local.job, ("minimum = 3", "minimum = 37"))
-    for error in complaints(run(local, "train", absent=(DEALER,)), DataError).values():
+    change(local.job_path, ("minimum = 3", "minimum = 37"))
+    for error in complaints(run(local, "train", absent=(DEALER_NAME,)), DataError).values():
         assert "36 rows are common to all, and the job's minimum is 37" in error
 
 
@@ -444,7 +454,7 @@ def test_a_job_may_limit_how_often_it_is_aligned(tmp_path: Path) -> None:
 
 
 def test_an_alignment_that_fails_counts(local: LocalFederation) -> None:
-    change(local.job, ("minimum = 3", "minimum = 40"))
+    change(local.job_path, ("minimum = 3", "minimum = 40"))
     complaints(run(local, "align"), DataError)
     assert [count(local, name) for name in NAMES] == [1, 1]
 
@@ -460,8 +470,8 @@ def test_padding(tmp_path: Path) -> None:
     assert [r.alignment.rows for r in reports] == [38, 41]
     assert "number of its rows" not in {r.what for r in reports[0].reveals}
     assert same_tests(model_of(local), plain_model(local))
-    change(local.job, ("padded = 41", "padded = 40"))
-    error = run(local, "train", absent=("bank", DEALER), restart=True).errors["shop"]
+    change(local.job_path, ("padded = 41", "padded = 40"))
+    error = run(local, "train", absent=("bank", DEALER_NAME), restart=True).errors["shop"]
     assert isinstance(error, DataError)
     assert "41 rows are more than 40, to which the job has all padded: use fewer" in str(error)
 
@@ -470,11 +480,11 @@ def test_whoever_does_not_pad_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     local = prepare(tmp_path, tables=1)
     align(local, padded=50)
     monkeypatch.setattr(
-        "privet.federation.alignment.psi.padding", lambda *_: np.empty(0, dtype=np.uint64)
+        "privet.federation.alignment.psi.draw_padding", lambda *_: np.empty(0, dtype=np.uint64)
     )
     found = run(local, "align")
-    assert isinstance(found.errors[DEALER], PeerError)
-    assert "bank: announced 210 tags of 50 padded rows" in str(found.errors[DEALER])
+    assert isinstance(found.errors[DEALER_NAME], PeerError)
+    assert "bank: announced 210 tags of 50 padded rows" in str(found.errors[DEALER_NAME])
 
 
 def test_ids_of_several_columns_and_rules(tmp_path: Path) -> None:
@@ -482,7 +492,7 @@ def test_ids_of_several_columns_and_rules(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1)
     terms = 'align = true\n\n[ids]\nminimum = 40\nparts = ["name", "phone"]\n'
     rules = '\n[ids.normalise]\nname = ["strip", "casefold"]\nphone = ["digits"]\n\n[params]'
-    change(local.job, ("[params]", terms + rules))
+    change(local.job_path, ("[params]", terms + rules))
     for name, columns in (("bank", ("Who", "Call")), ("shop", ("customer", "telephone"))):
         change(local.folder / name / "party.toml", ('"id"', json.dumps(columns)))
         for file in ("train.csv", "new.csv"):
@@ -497,7 +507,7 @@ def test_ids_of_several_columns_and_rules(tmp_path: Path) -> None:
                 small = f"émile x{number},1{number}"
                 text.append(f"{large if name == 'bank' else small},{rest}")
             path.write_text("\n".join(text) + "\n")
-    change(local.job, ("minimum = 40", "minimum = 7"))
+    change(local.job_path, ("minimum = 40", "minimum = 7"))
     assert run(local, "train").checked()["bank"][0].n_samples == 40
     predictions = run(local, "predict").checked()["shop"][1]
     table = list(csv.reader(predictions.to_csv().decode().splitlines()))
@@ -508,7 +518,7 @@ def test_ids_of_several_columns_and_rules(tmp_path: Path) -> None:
 
 def test_rules_without_an_alignment(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1)
-    change(local.job, ("[params]", '[ids]\nnormalise = ["digits"]\n\n[params]'))
+    change(local.job_path, ("[params]", '[ids]\nnormalise = ["digits"]\n\n[params]'))
     path = local.folder / "bank" / "train.csv"
     path.write_text(path.read_text().replace("\n1-", "\nNo. 1 - "))
     report = run(local, "train").checked()["bank"][0]
@@ -518,15 +528,15 @@ def test_rules_without_an_alignment(tmp_path: Path) -> None:
 
 def test_who_aligns_and_who_does_not(local: LocalFederation) -> None:
     other = local.folder / "other.toml"
-    other.write_bytes(local.job.read_bytes())
+    other.write_bytes(local.job_path.read_bytes())
     change(other, ("align = true", ""), ("[ids]\nminimum = 3", ""))
-    errors = complaints(run(local, "train", jobs={DEALER: other}), DisagreementError)
+    errors = complaints(run(local, "train", jobs={DEALER_NAME: other}), DisagreementError)
     assert "align: True here and at shop, False at dealer" in errors["bank"]
     assert "ids.minimum: 3 here and at shop, 100 at dealer" in errors["bank"]
 
 
 def test_a_job_that_does_not_align(tmp_path: Path) -> None:
-    found = run(prepare(tmp_path), "align", absent=("shop", DEALER))
+    found = run(prepare(tmp_path), "align", absent=("shop", DEALER_NAME))
     with pytest.raises(ParameterError, match="the job does not say align = true"):
         raise found.errors["bank"]
 
@@ -538,9 +548,9 @@ def test_cuts_are_those_of_the_rows_that_all_have(local: LocalFederation) -> Non
     for row in lines:
         row[1] = "2.0" if row[0].startswith("bank") else "1.0"
     path.write_text("\n".join(",".join(row) for row in [head, *lines]) + "\n")
-    change(local.job, ("align = true", 'align = true\ncuts = "exact"'))
+    change(local.job_path, ("align = true", 'align = true\ncuts = "exact"'))
     command = ["cuts", "--json", f"--party={local.folder / 'bank' / 'party.toml'}"]
-    command += [f"--job={local.job}"]
+    command += [f"--job={local.job_path}"]
     ended = CliRunner().invoke(app, command)
     assert isinstance(ended.exception, DataError)
     assert "run `privet align` with the others first" in str(ended.exception)
@@ -554,9 +564,9 @@ def test_cuts_are_those_of_the_rows_that_all_have(local: LocalFederation) -> Non
 def test_the_model_of_another_job_can_be_predicted_with_new_limits(local: LocalFederation) -> None:
     """Limits on alignments are agreed on in every run, and part of no model."""
     run(local, "train").checked()
-    change(local.job, ("minimum = 3", "minimum = 2"))
-    file = load_part(local.part("bank"))
-    assert file.job.digest == Job.read(local.job).digest
+    change(local.job_path, ("minimum = 3", "minimum = 2"))
+    file = load_part(local.get_part_path("bank"))
+    assert file.job.digest == Job.read(local.job_path).digest
     assert file.job.ids.minimum == 3
 
 
@@ -576,6 +586,6 @@ def test_a_label_that_cannot_be_learned_is_found_before_anybody_is_met(tmp_path:
     path = local.folder / "shop" / "train.csv"
     head, first, *rest = path.read_text().splitlines()
     path.write_text("\n".join([head, first.rpartition(",")[0] + ",", *rest]) + "\n")
-    party = PartyFile.load(local.folder / "shop" / "party.toml")
+    party = PartyConfig.load(local.folder / "shop" / "party.toml")
     with pytest.raises(DataError, match=r"train\.csv: the label of row 1 is missing"):
-        Table.read(party, Job.read(local.job), restart=False)
+        LocalTable.read(party, Job.read(local.job_path), restart=False)

@@ -35,7 +35,7 @@ def new_keys(local: LocalFederation, name: str, valid_days: int = 100) -> tuple[
     folder = local.folder / name
     for suffix in ("key", "crt"):
         (folder / f"{name}.{suffix}").unlink()
-    old = Job.read(local.job).contact(name).fingerprint
+    old = Job.read(local.job_path).get_entry(name).fingerprint
     return old, create_identity(name, folder, valid_days=valid_days).fingerprint
 
 
@@ -49,7 +49,7 @@ def test_keys_that_are_not_the_agreed_ones(tmp_path: Path) -> None:
 def test_a_peer_with_another_certificate_than_agreed(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     other = tmp_path / "other.toml"
-    other.write_bytes(local.job.read_bytes())
+    other.write_bytes(local.job_path.read_bytes())
     old, new = new_keys(local, "bank")
     change(other, (old, new))
     found = run(local, "train", jobs={"bank": other}, wait=3.0)
@@ -60,7 +60,7 @@ def test_a_peer_with_another_certificate_than_agreed(tmp_path: Path) -> None:
 def test_an_expired_certificate(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     old, new = new_keys(local, "bank", valid_days=-1)
-    change(local.job, (old, new))
+    change(local.job_path, (old, new))
     found = run(local, "train", absent=("shop", "dealer"))
     expect(found.errors["bank"], 6, r"bank\.crt: .*expired .*privet keys")
 
@@ -105,7 +105,7 @@ def babble(address: tuple[str, int], words: bytes) -> Callable[[], None]:
 )
 def test_something_else_on_a_peers_port(tmp_path: Path, words: bytes) -> None:
     local = prepare(tmp_path)
-    address = parse_address(Job.read(local.job).contact("bank").address)
+    address = parse_address(Job.read(local.job_path).get_entry("bank").address)
     stop = babble(address, words)
     found = run(local, "train", absent=("bank",), wait=10.0)
     stop()
@@ -117,7 +117,7 @@ def test_something_else_on_a_peers_port(tmp_path: Path, words: bytes) -> None:
 def test_strangers_do_not_disturb(tmp_path: Path) -> None:
     """Garbage on our port, before the others come and while they do."""
     local = prepare(tmp_path, tables=1)
-    address = parse_address(Job.read(local.job).contact("bank").address)
+    address = parse_address(Job.read(local.job_path).get_entry("bank").address)
     over = threading.Event()
 
     def knock() -> None:
@@ -148,7 +148,7 @@ def test_nobody_comes(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     local = prepare(tmp_path)
-    address = parse_address(Job.read(local.job).contact("bank").address)
+    address = parse_address(Job.read(local.job_path).get_entry("bank").address)
     with socket.create_server(address):
         found = run(local, "train", absent=("shop", "dealer"))
     expect(found.errors["bank"], 6, f"cannot listen on 127.0.0.1:{address[1]}")

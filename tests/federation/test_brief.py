@@ -11,9 +11,9 @@ import pytest
 
 from privet.config.job import Job
 from privet.errors import PeerMisbehavedError
-from privet.federation.cluster.worker import Brief, receive_rows, send_rows
-from privet.federation.session.session import parse
-from privet.transport.memory import memory_channels
+from privet.federation.cluster.worker import WorkerConfig, receive_row_numbers, send_row_numbers
+from privet.federation.session.session import parse_message
+from privet.transport.memory import create_memory_channels
 from tests.federation.harness import prepare
 
 
@@ -22,7 +22,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A brief that is as it should be."""
     local = prepare(Path(tmp_path_factory.mktemp("brief")), tables=1)
     content = {
-        "job": Job.read(local.job).model_dump(mode="json"),
+        "job": Job.read(local.job_path).model_dump(mode="json"),
         "name": "shop",
         "group": {},
         "session": "ab" * 32,
@@ -34,7 +34,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "run": "",
         "this_run": "ab",
     }
-    _, plan = parse(Brief, "head", json.dumps(content).encode()).training()
+    _, plan = parse_message(WorkerConfig, "head", json.dumps(content).encode()).make_training_plan()
     assert plan.n_samples == 40
     return content
 
@@ -59,13 +59,13 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_a_brief_that_cannot_be(told: dict[str, Any], key: str, value: object) -> None:
     content = json.dumps({**told, key: value}).encode()
     with pytest.raises(PeerMisbehavedError, match=r"^head: stated nonsense: "):
-        parse(Brief, "head", content)
+        parse_message(WorkerConfig, "head", content)
 
 
 def test_more_rows_than_there_are() -> None:
-    channels = memory_channels(["head", "worker1"])
+    channels = create_memory_channels(["head", "worker1"])
     for _ in range(2):
-        send_rows(channels["head"], "worker1", np.arange(3))
-    assert receive_rows(channels["worker1"], "head", 3).tolist() == [0, 1, 2]
+        send_row_numbers(channels["head"], "worker1", np.arange(3))
+    assert receive_row_numbers(channels["worker1"], "head", 3).tolist() == [0, 1, 2]
     with pytest.raises(PeerMisbehavedError, match=r"^head: announced 3 rows of 2$"):
-        receive_rows(channels["worker1"], "head", 2)
+        receive_row_numbers(channels["worker1"], "head", 2)

@@ -19,29 +19,29 @@ from privet.boosting import cost_estimate
 from privet.cli import app
 from privet.config.job import Job
 from privet.config.members import parse_address
-from privet.config.party import PartyFile
+from privet.config.party import PartyConfig
 from privet.experiments.local_federation import LocalFederation
 from privet.federation.cluster import executors
-from privet.federation.local_data import Table
-from privet.federation.preflight import Finding, check_up
-from privet.filesystem import locked
+from privet.federation.local_data import LocalTable
+from privet.federation.preflight import CheckResult, check_party
+from privet.filesystem import lock_job
 from privet.transport.tls import create_identity
 from tests.federation.harness import change, prepare, run
 from tests.federation.test_bad_peers import new_keys
 
 
-def findings(local: LocalFederation, name: str = "shop") -> list[Finding]:
-    party = PartyFile.load(local.folder / name / "party.toml")
-    return list(check_up(party, Job.read(local.job)))
+def findings(local: LocalFederation, name: str = "shop") -> list[CheckResult]:
+    party = PartyConfig.load(local.folder / name / "party.toml")
+    return list(check_party(party, Job.read(local.job_path)))
 
 
-def bad(local: LocalFederation, name: str = "shop") -> list[Finding]:
+def bad(local: LocalFederation, name: str = "shop") -> list[CheckResult]:
     return [finding for finding in findings(local, name) if finding.verdict == "bad"]
 
 
 def test_all_is_well(tmp_path: Path) -> None:
     local = prepare(tmp_path)
-    for name in local.names:
+    for name in local.party_names:
         found = findings(local, name)
         assert {each.verdict for each in found if each.what != "clock"} == {"good"}
         texts = {each.what: each.text for each in found}
@@ -70,8 +70,8 @@ def _spoil_a_cell(local: LocalFederation) -> None:
 
 
 def _name_nobody(local: LocalFederation) -> None:
-    address = Job.read(local.job).contact("bank").address
-    change(local.job, (address, "no-such-host.invalid:7000"))
+    address = Job.read(local.job_path).get_entry("bank").address
+    change(local.job_path, (address, "no-such-host.invalid:7000"))
 
 
 def _other_keys(local: LocalFederation) -> None:
@@ -103,7 +103,7 @@ def test_what_is_wrong_is_named(
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     local = prepare(tmp_path)
-    address = parse_address(Job.read(local.job).contact("shop").address)
+    address = parse_address(Job.read(local.job_path).get_entry("shop").address)
     with socket.create_server(address):
         (found,) = bad(local)
     assert (found.what, found.code) == (f"port {address[1]}", 6)
@@ -112,7 +112,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 
 def test_what_listens_there_is_to_be_stopped_or_another_port_agreed_on(tmp_path: Path) -> None:
     local = prepare(tmp_path)
-    address = parse_address(Job.read(local.job).contact("shop").address)
+    address = parse_address(Job.read(local.job_path).get_entry("shop").address)
     with socket.create_server(address):
         (found,) = bad(local)
     assert found.text.endswith("stop what listens there, or have all change the port in the job")
@@ -120,8 +120,8 @@ def test_what_listens_there_is_to_be_stopped_or_another_port_agreed_on(tmp_path:
 
 def test_an_address_of_another_machine(tmp_path: Path) -> None:
     local = prepare(tmp_path)
-    address = Job.read(local.job).contact("shop").address
-    change(local.job, (address, "203.0.113.7:7401"))  # which is kept for documents
+    address = Job.read(local.job_path).get_entry("shop").address
+    change(local.job_path, (address, "203.0.113.7:7401"))  # which is kept for documents
     (found,) = bad(local)
     assert (found.what, found.code) == ("port 7401", 6)
     assert "this machine has no such address: say at which one we listen (`listen`" in found.text
@@ -184,7 +184,7 @@ def test_a_table_that_does_not_fit_among_temporary_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = prepare(tmp_path)
-    monkeypatch.setattr(cost_estimate, "IN_MEMORY", 0)
+    monkeypatch.setattr(cost_estimate, "MAX_MEMORY_BYTES", 0)
     have_free(monkeypatch, temporary=9 * 40)
     (found,) = bad(local)
     assert (found.what, found.code) == ("temporary files", 6)
@@ -259,7 +259,7 @@ def test_the_files_of_an_endpoint(tmp_path: Path) -> None:
 
 def test_a_run_that_is_at_work(tmp_path: Path) -> None:
     local = prepare(tmp_path)
-    with locked(tmp_path / "shop" / "models", "rehearsal"):
+    with lock_job(tmp_path / "shop" / "models", "rehearsal"):
         (found,) = bad(local)
     assert "works there for the job" in found.text
 
@@ -267,7 +267,7 @@ def test_a_run_that_is_at_work(tmp_path: Path) -> None:
 def test_a_service_that_is_at_work(tmp_path: Path) -> None:
     """Its port is free as long as all are connected."""
     local = prepare(tmp_path)
-    with locked(tmp_path / "shop" / "models", "rehearsal", "serve"):
+    with lock_job(tmp_path / "shop" / "models", "rehearsal", "serve"):
         doubtful = [each for each in findings(local) if each.verdict == "doubtful"]
         (found,) = [each for each in doubtful if each.what != "clock"]
         assert bad(local) == []
@@ -279,7 +279,7 @@ def test_a_certificate_that_expires_soon_and_a_key_that_others_can_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = prepare(tmp_path)
-    change(local.job, new_keys(local, "shop", valid_days=20))
+    change(local.job_path, new_keys(local, "shop", valid_days=20))
     (tmp_path / "shop" / "shop.key").chmod(0o644)
     doubtful = [each.text for each in findings(local) if each.what == "keys"][1:]
     renewal = (
@@ -297,7 +297,7 @@ def test_a_certificate_that_expires_soon_and_a_key_that_others_can_read(
 )
 def test_a_certificate_that_will_not_do(tmp_path: Path, days: int, complaint: str) -> None:
     local = prepare(tmp_path)
-    change(local.job, new_keys(local, "shop", valid_days=days))
+    change(local.job_path, new_keys(local, "shop", valid_days=days))
     (found,) = bad(local)
     assert (found.what, found.code) == ("keys", 6)
     assert complaint in found.text
@@ -306,7 +306,7 @@ def test_a_certificate_that_will_not_do(tmp_path: Path, days: int, complaint: st
 
 def test_a_certificate_of_another_name_is_renewed_under_the_usual_one(tmp_path: Path) -> None:
     local = prepare(tmp_path)
-    change(local.job, new_keys(local, "shop", valid_days=20))
+    change(local.job_path, new_keys(local, "shop", valid_days=20))
     (tmp_path / "shop" / "shop.key").rename(tmp_path / "shop" / "ours.key")
     change(tmp_path / "shop" / "party.toml", ('"shop.key"', '"ours.key"'))
     texts = [each.text for each in findings(local) if each.what == "keys"]
@@ -321,7 +321,7 @@ def test_a_participant_or_a_dealer(
     local = prepare(tmp_path)
     party = f"--party={tmp_path}/shop/party.toml"
     for options, complaint in (([], "give --party, or"), ([party, "--dealer"], "give one of them")):
-        monkeypatch.setattr(sys, "argv", ["privet", "check", f"--job={local.job}", *options])
+        monkeypatch.setattr(sys, "argv", ["privet", "check", f"--job={local.job_path}", *options])
         with pytest.raises(SystemExit) as ended:
             app.main()
         assert ended.value.code == 3
@@ -336,7 +336,7 @@ def test_as_a_command(
     as_json: bool,
 ) -> None:
     local = prepare(tmp_path)
-    command = ["privet", "check", f"--job={local.job}", f"--party={tmp_path}/shop/party.toml"]
+    command = ["privet", "check", f"--job={local.job_path}", f"--party={tmp_path}/shop/party.toml"]
     monkeypatch.setattr(sys, "argv", command + (["--json"] if as_json else []))
     for code in (0, 4):
         if code:
@@ -364,7 +364,7 @@ def test_a_dealer_looks_at_what_it_needs(
     if not known:
         (tmp_path / "dealer" / "dealer.key").unlink()
     monkeypatch.chdir(tmp_path / "dealer")
-    monkeypatch.setattr(sys, "argv", ["privet", "check", f"--job={local.job}", "--dealer"])
+    monkeypatch.setattr(sys, "argv", ["privet", "check", f"--job={local.job_path}", "--dealer"])
     with pytest.raises(SystemExit) as ended:
         app.main()
     assert ended.value.code == code
@@ -374,8 +374,8 @@ def test_a_dealer_looks_at_what_it_needs(
     assert "data: " not in said
 
 
-def with_workers(local: LocalFederation, cluster: str, shards: int = 3) -> list[Finding]:
-    change(local.job, ("[params]", f"shards = {shards}\n\n[params]"))
+def with_workers(local: LocalFederation, cluster: str, shards: int = 3) -> list[CheckResult]:
+    change(local.job_path, ("[params]", f"shards = {shards}\n\n[params]"))
     change(local.folder / "shop" / "party.toml", ("[data]", f"[cluster]\n{cluster}\n\n[data]"))
     return [each for each in findings(local) if each.verdict == "bad" or each.what == "workers"]
 
@@ -421,7 +421,7 @@ def test_workers_that_could_not_be(
 ) -> None:
     if "scheduler" in cluster:
         pytest.importorskip("distributed")
-        monkeypatch.setattr(executors, "_REACHING", 1.0)
+        monkeypatch.setattr(executors, "_SCHEDULER_TIMEOUT_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         text = cluster.replace("{port}", str(taken.getsockname()[1]))
         (found,) = with_workers(prepare(tmp_path), text)
@@ -443,11 +443,19 @@ def test_workers_without_shards(tmp_path: Path) -> None:
 
 def test_a_dealer_s_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local = prepare(tmp_path)
-    change(local.job, ("[params]", "shards = 2\n\n[params]"))
+    change(local.job_path, ("[params]", "shards = 2\n\n[params]"))
     folder = local.folder / "dealer"
     (folder / "cluster.toml").write_text("local = 1\nports = [1, 1]\n")
     monkeypatch.chdir(folder)
-    given = ["privet", "check", "--dealer", "--job", str(local.job), "--cluster", "cluster.toml"]
+    given = [
+        "privet",
+        "check",
+        "--dealer",
+        "--job",
+        str(local.job_path),
+        "--cluster",
+        "cluster.toml",
+    ]
     monkeypatch.setattr(sys, "argv", given)
     with pytest.raises(SystemExit) as ended:
         app.main()
@@ -458,10 +466,10 @@ def test_what_a_check_takes_itself_is_not_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Disks are looked at before the table is read, which may need some of them for a while."""
-    local, read, usage = prepare(tmp_path), Table.read, shutil.disk_usage
+    local, read, usage = prepare(tmp_path), LocalTable.read, shutil.disk_usage
     looked = []
 
-    def reading(party: PartyFile, job: Job, restart: bool) -> Table:
+    def reading(party: PartyConfig, job: Job, restart: bool) -> LocalTable:
         looked.append("reading")
         return read(party, job, restart)
 
@@ -469,7 +477,7 @@ def test_what_a_check_takes_itself_is_not_missed(
         looked.append(Path(path).name)
         return usage(path)
 
-    monkeypatch.setattr(Table, "read", reading)
+    monkeypatch.setattr(LocalTable, "read", reading)
     monkeypatch.setattr(shutil, "disk_usage", looking)
     assert not bad(local)
     before = looked[: looked.index("reading")]

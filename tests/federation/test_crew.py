@@ -10,33 +10,35 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from privet.errors import DataError, PeerError, PeerLostError, PrivetError
-from privet.federation.cluster.executors import Threads
-from privet.federation.cluster.pool import _first_failure
-from privet.runtime.run import HEAD, worker_names
-from privet.runtime.workers import Head, Worker
-from privet.transport.connection import Doubt, PeerLink
-from privet.transport.frames import name_tag
+from privet.federation.cluster.executors import ThreadExecutor
+from privet.federation.cluster.pool import _raise_first_failure
+from privet.runtime.run import COORDINATOR_NAME, make_worker_names
+from privet.runtime.workers import CommandLoop, WorkerHandle
+from privet.transport.connection import CauseRank, PeerConnection
+from privet.transport.frames import hash_name
 from privet.transport.sockets import SocketChannel
 
-NAMES = worker_names(3)
+NAMES = make_worker_names(3)
 
 
-def _link(peer: str, connection: socket.socket) -> PeerLink:
+def _link(peer: str, connection: socket.socket) -> PeerConnection:
     connection.setblocking(False)
-    return PeerLink(peer, connection, 1 << 20, {name_tag(name): name for name in (HEAD, *NAMES)})
+    return PeerConnection(
+        peer, connection, 1 << 20, {hash_name(name): name for name in (COORDINATOR_NAME, *NAMES)}
+    )
 
 
 @contextlib.contextmanager
-def crew() -> Iterator[tuple[list[Head], list[SocketChannel]]]:
+def crew() -> Iterator[tuple[list[WorkerHandle], list[SocketChannel]]]:
     """Yield a head's ends of the channels to its workers, and theirs."""
     links, workers = {}, []
     for name in NAMES:
         ours, theirs = _connected()
         links[name] = _link(name, ours)
-        workers.append(SocketChannel(name, {HEAD: _link(HEAD, theirs)}))
-    channel = SocketChannel(HEAD, links)
+        workers.append(SocketChannel(name, {COORDINATOR_NAME: _link(COORDINATOR_NAME, theirs)}))
+    channel = SocketChannel(COORDINATOR_NAME, links)
     try:
-        yield [Head(channel, name, shard) for shard, name in enumerate(NAMES)], workers
+        yield [WorkerHandle(channel, name, shard) for shard, name in enumerate(NAMES)], workers
     finally:
         for each in (channel, *workers):
             each.abort()
@@ -48,9 +50,9 @@ def _connected() -> tuple[socket.socket, socket.socket]:
         return one, door.accept()[0]
 
 
-def lost(peer: str, doubt: Doubt) -> PeerLostError:
+def lost(peer: str, doubt: CauseRank) -> PeerLostError:
     error = PeerLostError(peer, "the connection was lost")
-    error.doubt = doubt
+    error.cause_rank = doubt
     return error
 
 
@@ -58,8 +60,8 @@ def raised(failures: Sequence[PrivetError | None]) -> PrivetError:
     """Return what comes of workers that fail so, the last of them first."""
 
     def fail(error: PrivetError, channel: SocketChannel) -> None:
-        Worker(channel, HEAD).failed(error, "start")
-        channel.leave()
+        CommandLoop(channel, COORDINATOR_NAME).send_failure(error, "start")
+        channel.close_best_effort()
 
     with crew() as (heads, workers):
         threads = [
@@ -69,8 +71,8 @@ def raised(failures: Sequence[PrivetError | None]) -> PrivetError:
         ]
         for thread in threads:
             thread.start()
-        with pytest.raises(PrivetError) as caught, _first_failure(heads, Threads()):
-            heads[0].answer([])
+        with pytest.raises(PrivetError) as caught, _raise_first_failure(heads, ThreadExecutor()):
+            heads[0].receive_response([])
         for thread in threads:
             thread.join()
     return caught.value
@@ -83,7 +85,7 @@ def test_what_a_worker_says_counts_and_not_that_it_went() -> None:
 
 
 def test_whom_a_worker_has_lost_is_blamed_and_not_the_worker() -> None:
-    error = raised([None, lost("telecom", Doubt.NONE), None])
+    error = raised([None, lost("telecom", CauseRank.UNEXPLAINED), None])
     assert isinstance(error, PeerError)
     assert str(error) == "telecom: the connection was lost (its worker in shard 2)"
 
@@ -91,8 +93,8 @@ def test_whom_a_worker_has_lost_is_blamed_and_not_the_worker() -> None:
 @pytest.mark.parametrize("first", [0, 1, 2])
 def test_who_is_the_least_in_doubt_is_blamed(first: int) -> None:
     """Whatever is heard of before it."""
-    failures = [lost("telecom", Doubt.BLAMES) for _ in NAMES]
-    failures[first] = lost("bank", Doubt.TORN)
+    failures = [lost("telecom", CauseRank.BLAMES_OTHER) for _ in NAMES]
+    failures[first] = lost("bank", CauseRank.BROKEN_OFF)
     error = raised(failures)
     assert str(error) == f"bank: the connection was lost (its worker in shard {first + 1})"
 
@@ -100,7 +102,7 @@ def test_who_is_the_least_in_doubt_is_blamed(first: int) -> None:
 def test_our_own_worker_that_is_killed() -> None:
     with crew() as (heads, workers):
         with workers[1]._lock:
-            workers[1]._hang_up()
-        with pytest.raises(PeerLostError) as caught, _first_failure(heads, Threads()):
-            heads[0].answer([])
+            workers[1]._disconnect()
+        with pytest.raises(PeerLostError) as caught, _raise_first_failure(heads, ThreadExecutor()):
+            heads[0].receive_response([])
     assert str(caught.value).startswith("our worker for shard 2, in threads of this process: the")

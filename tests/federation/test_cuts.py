@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from privet.boosting.cost_estimate import estimate
+from privet.boosting.cost_estimate import estimate_cost
 from privet.boosting.model import Feature
 from privet.cli.app import app
 from privet.config.job import Job
 from privet.errors import CorrelationError, DataError, ParameterError
 from privet.experiments.local_federation import LocalFederation
-from privet.federation.alignment.alignment import compare_ids
-from privet.runtime.cost import cost_of
-from privet.spec.plan import Cuts
+from privet.federation.alignment.alignment import compare_ids_on_shares
+from privet.runtime.cost import count_program_cost
+from privet.spec.plan import CutDisclosure
 from privet.storage.model_part import load_part
 from tests.federation.harness import NAMES, change, deal_for, model_of, prepare, run
 from tests.federation.test_training import end_after, last_common, plain_model, same_tests
 
 
-def ragged(folder: Path, cuts: Cuts = "rounded") -> LocalFederation:
+def ragged(folder: Path, cuts: CutDisclosure = "rounded") -> LocalFederation:
     """Return a federation in which a column of the bank's has two values, and one of the shop's
     has one."""
     local = prepare(folder, cuts=cuts)
@@ -40,15 +40,24 @@ def ragged(folder: Path, cuts: Cuts = "rounded") -> LocalFederation:
     ("cuts", "told"),
     [("exact", (1, 4, 7, 7, 0)), ("rounded", (1, 7, 7, 7, 1)), ("hidden", None)],
 )
-def test_what_a_job_has_told(tmp_path: Path, cuts: Cuts, told: tuple[int, ...] | None) -> None:
+def test_what_a_job_has_told(
+    tmp_path: Path, cuts: CutDisclosure, told: tuple[int, ...] | None
+) -> None:
     local = ragged(tmp_path, cuts=cuts)
     found = run(local, "train")
     reports = [found.checked()[name][0] for name in NAMES]
-    federation = Job.read(local.job).federation(load_part(local.part("bank")).part.features, told)
-    due, ids = estimate(federation, federation.plan(40)), cost_of(compare_ids, len(NAMES), None)
+    federation = Job.read(local.job_path).make_training_spec(
+        load_part(local.get_part_path("bank")).part.features, told
+    )
+    due, ids = (
+        estimate_cost(federation, federation.make_plan(40)),
+        count_program_cost(compare_ids_on_shares, len(NAMES), None),
+    )
     assert {report.rounds for report in reports} == {ids.rounds + due.rounds}
-    assert sum(report.bytes_sent for report in reports) == ids.online + due.online
-    assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
+    assert sum(report.bytes_sent for report in reports) == ids.online_bytes + due.online_bytes
+    assert (
+        sum(report.bytes_from_dealer for report in reports) == ids.offline_bytes + due.offline_bytes
+    )
     assert same_tests(model_of(local), plain_model(local))
     for name, report in zip(NAMES, reports, strict=True):
         revealed = [(r.to, r.count) for r in report.reveals if r.what == "numbers of cuts"]
@@ -62,10 +71,10 @@ def test_a_training_cut_short_goes_on_with_few_cuts(tmp_path: Path) -> None:
     local = ragged(tmp_path)
     run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
     done = last_common(local)
-    change(local.job, ('cuts = "rounded"', 'cuts = "hidden"'))
+    change(local.job_path, ('cuts = "rounded"', 'cuts = "hidden"'))
     other = run(local, "train", wait=2.0)
     assert "belongs to another job" in str(other.errors["bank"])
-    change(local.job, ('cuts = "hidden"', ""))  # rounded, if nobody says otherwise
+    change(local.job_path, ('cuts = "hidden"', ""))  # rounded, if nobody says otherwise
     assert run(local, "train").checked()["bank"][0].resumed_from == done
     assert same_tests(model_of(local), plain_model(local))
 
@@ -79,14 +88,14 @@ def test_nothing_but_constant_columns(tmp_path: Path) -> None:
         rows = [["1.0" if k in features else cell for k, cell in enumerate(row)] for row in rows]
         path.write_text("\n".join(",".join(row) for row in [head, *rows]) + "\n")
     found = run(local, "train")
-    for name in local.everybody:
+    for name in local.member_names:
         with pytest.raises(DataError, match="every column of all participants is constant"):
             raise found.errors[name]
 
 
 def test_the_paper_s_protocol_has_hidden_alone(tmp_path: Path) -> None:
-    job = prepare(tmp_path, protocol="paper").job
-    assert Job.read(job).told_cuts == "hidden"
+    job = prepare(tmp_path, protocol="paper").job_path
+    assert Job.read(job).cut_disclosure == "hidden"
     change(job, ('protocol = "paper"', 'protocol = "paper"\ncuts = "rounded"'))
     with pytest.raises(ParameterError, match=r"cuts: the protocol paper has hidden alone"):
         Job.read(job)
@@ -102,13 +111,13 @@ def test_what_will_be_told_is_shown_before(tmp_path: Path) -> None:
 
     def shown(name: str, *options: str) -> str:
         party = f"--party={tmp_path / name / 'party.toml'}"
-        done = CliRunner().invoke(app, ["cuts", party, f"--job={local.job}", *options])
+        done = CliRunner().invoke(app, ["cuts", party, f"--job={local.job_path}", *options])
         assert done.exit_code == 0, done.output
         return done.stdout
 
     assert (shown("bank"), shown("shop")) == ("1,7,7\n", "7,1\n")
     assert json.loads(shown("bank", "--json")) == {"a": 1, "b": 7, "c": 7}
-    change(local.job, ('"rounded"', '"hidden"'))
+    change(local.job_path, ('"rounded"', '"hidden"'))
     assert (shown("bank"), shown("bank", "--json")) == ("", "null\n")
 
 
@@ -116,7 +125,7 @@ def test_a_label_that_cannot_be_used_is_named_with_its_table(tmp_path: Path) -> 
     local = prepare(tmp_path)
     party = tmp_path / "shop" / "party.toml"
     change(party, ('label = "label"', 'label = "label"\npositive = "yes"'))
-    done = CliRunner().invoke(app, ["cuts", f"--party={party}", f"--job={local.job}"])
+    done = CliRunner().invoke(app, ["cuts", f"--party={party}", f"--job={local.job_path}"])
     assert str(done.exception) == (
         f"{tmp_path / 'shop' / 'train.csv'}: the label has no value 'yes'; it has '0', '1'"
     )
@@ -139,7 +148,7 @@ def test_correlations_dealt_for_other_numbers(tmp_path: Path) -> None:
 
 
 def test_an_estimate_knows_numbers_or_says_that_it_does_not(tmp_path: Path) -> None:
-    job = prepare(tmp_path).job
+    job = prepare(tmp_path).job_path
 
     def estimated(*options: str) -> str:
         arguments = ["estimate", f"--job={job}", "--samples=40", "--features=3,2", *options]
@@ -155,9 +164,12 @@ def test_an_estimate_knows_numbers_or_says_that_it_does_not(tmp_path: Path) -> N
     assert "That is with 7 cuts of every column, the most" in estimated()
     assert "the most" not in estimated("--cuts=1,7,7,1,7")
     features = tuple(Feature("x", owner) for owner in ("bank",) * 3 + ("shop",) * 2)
-    federation = Job.read(job).federation(features, (1, 7, 7, 1, 7))
-    due, ids = estimate(federation, federation.plan(40)), cost_of(compare_ids, len(NAMES), None)
-    assert known["bytes_online"] == ids.online + due.online
+    federation = Job.read(job).make_training_spec(features, (1, 7, 7, 1, 7))
+    due, ids = (
+        estimate_cost(federation, federation.make_plan(40)),
+        count_program_cost(compare_ids_on_shares, len(NAMES), None),
+    )
+    assert known["bytes_online"] == ids.online_bytes + due.online_bytes
     assert known["rounds"] == ids.rounds + due.rounds
     for wrong, complaint in (
         ("1,7", "cuts: '1,7' is not 5 numbers, one for each column"),

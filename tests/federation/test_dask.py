@@ -80,7 +80,9 @@ def test_workers_that_are_killed_are_named_and_the_same_commands_go_on(
         cluster.workers.append(cluster.start_worker())
         cluster.await_workers()
     found = run(local, "train", wait=60)
-    assert {found.checked()[name][0].resumed_from for name in local.names} <= {*range(1, TABLES)}
+    assert {found.checked()[name][0].resumed_from for name in local.party_names} <= {
+        *range(1, TABLES)
+    }
     assert same_tests(model_of(local), plain_model(local))
     for name, cluster in clusters.items():
         where = [event.fields["where"] for event in found.events[name] if event.kind == "workers"]
@@ -91,7 +93,7 @@ def test_a_scheduler_that_is_killed_takes_its_workers_along(
     local: LocalFederation, clusters: dict[str, DaskCluster]
 ) -> None:
     """Training goes on while they are there, which is about half a minute."""
-    change(local.job, (f"tables = {TABLES}", "tables = 1000"))
+    change(local.job_path, (f"tables = {TABLES}", "tables = 1000"))
     killing = Killing(clusters["shop"].scheduler)
     found = run(local, "train", tells={"bank": killing}, wait=60, patience=180)
     assert set(found.errors) == {"bank", "shop", "dealer"}

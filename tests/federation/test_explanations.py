@@ -14,17 +14,17 @@ import pytest
 from typer.testing import CliRunner
 
 from privet.boosting import explanation
-from privet.boosting.cost_estimate import estimate
-from privet.boosting.explanation import explain
+from privet.boosting.cost_estimate import estimate_cost
+from privet.boosting.explanation import explain_scores
 from privet.cli.app import app
 from privet.config.job import Job
 from privet.errors import ParameterError, PeerError, PeerMisbehavedError
 from privet.experiments.local_federation import LocalFederation
-from privet.federation.alignment.alignment import refuse_other_ids
+from privet.federation.alignment.alignment import require_same_ids
 from privet.federation.prediction.prediction import Predictions
 from privet.federation.serving.request_queue import RequestQueue
-from privet.objectives.classification import sigmoid
-from privet.runtime.cost import Counter
+from privet.objectives.classification import compute_sigmoid
+from privet.runtime.cost import CostCounter
 from privet.storage.model_part import load_part
 from tests.federation.harness import (
     N_SAMPLES,
@@ -51,7 +51,7 @@ ROUNDING = 2**-10
 
 def explaining(folder: Path, by: str = "feature", **job: Any) -> LocalFederation:
     local = prepare(folder, **job)
-    change(local.job, ("[params]", f'explain = "{by}"\n[params]'))
+    change(local.job_path, ("[params]", f'explain = "{by}"\n[params]'))
     return local
 
 
@@ -73,14 +73,14 @@ def test_training_and_prediction(tmp_path: Path, recipient: str, by: str) -> Non
     for name in NAMES:
         assert {r.what for r in trained[name][0].reveals}.isdisjoint({"contributions and base"})
     model = model_of(local)
-    assert model.pass_share is not None
+    assert model.left_fraction is not None
     plain = run(local, "predict").checked()[recipient][1]
     found = run(local, "predict", explain=(recipient,)).checked()
     predictions = found[recipient][1]
     assert found[next(n for n in NAMES if n != recipient)][1] is None
     assert np.array_equal(plain.values, predictions.values)
 
-    exact = explain(model, rows(2, 7).columns)
+    exact = explain_scores(model, rows(2, 7).columns)
     expected, names = exact.contributions[0], ["a", "b", "c", "d", "e"]
     if by == "participant":
         owners = [feature.owner for feature in model.features]
@@ -90,7 +90,7 @@ def test_training_and_prediction(tmp_path: Path, recipient: str, by: str) -> Non
     of_each = [f"contribution of {name}" for name in names]
     assert list(columns) == ["id", "prediction", *of_each, "base"]
     shown, base = numbers(columns, of_each), numbers(columns, ["base"])
-    unit = load_part(local.part("shop")).part.unit
+    unit = load_part(local.get_part_path("shop")).part.label_unit
     assert unit is not None
     # Each is rounded to half of that, and gets a part of what rounding leaves over.
     assert np.abs(shown - expected).max() <= 2 * unit.scale * 2**-12
@@ -105,12 +105,12 @@ def test_training_and_prediction(tmp_path: Path, recipient: str, by: str) -> Non
 
 def test_of_several_classes(tmp_path: Path) -> None:
     local = explaining(tmp_path)
-    change(local.job, ("[params]", "classes = 3\n[params]"))
+    change(local.job_path, ("[params]", "classes = 3\n[params]"))
     name_classes(local.folder / "shop" / "train.csv")
     run(local, "train").checked()
     predictions = run(local, "predict", explain=("shop",)).checked()["shop"][1]
     columns = columns_of(predictions)
-    exact = explain(model_of(local), rows(2, 7).columns)
+    exact = explain_scores(model_of(local), rows(2, 7).columns)
     for k, kind in enumerate(CLASSES):
         of_each = [f"contribution of {name} to {kind}" for name in "abcde"]
         assert np.abs(numbers(columns, of_each) - exact.contributions[k]).max() <= 2 * ROUNDING
@@ -123,14 +123,14 @@ def test_aligned_rows_are_explained_in_the_recipients_order(tmp_path: Path) -> N
     run(local, "train").checked()
     frames = common_rows(local)
     # Of the rows that all have, and no others.
-    shares = model_in_the_clear(local, frames).pass_share
+    shares = model_in_the_clear(local, frames).left_fraction
     model = model_of(local)
-    assert model.pass_share is not None
+    assert model.left_fraction is not None
     assert shares is not None
-    assert np.array_equal(model.pass_share, shares)
+    assert np.array_equal(model.left_fraction, shares)
     predictions = run(local, "predict", explain=("shop",)).checked()["shop"][1]
     frames = common_rows(local, "new.csv")
-    exact = explain(model, np.concatenate([frame.columns for frame in frames.values()]))
+    exact = explain_scores(model, np.concatenate([frame.columns for frame in frames.values()]))
     columns = columns_of(predictions)
     order = [frames["shop"].ids.tolist().index(key) for key in columns["id"]]  # type: ignore[union-attr]
     shown = numbers(columns, [f"contribution of {name}" for name in "abcde"])
@@ -170,7 +170,9 @@ def test_a_recipient_cannot_have_what_the_job_has_not(
 ) -> None:
     local = prepare(tmp_path)
     run(local, "train").checked()
-    monkeypatch.setattr("privet.federation.prediction.prediction.check_asks", lambda *_: None)
+    monkeypatch.setattr(
+        "privet.federation.prediction.prediction.check_may_explain", lambda *_: None
+    )
     found = run(local, "predict", explain=("shop",))
     check_refused(found)
 
@@ -181,25 +183,25 @@ def test_a_training_that_was_cut_short_after_its_last_table(
     """All tables are there, and nothing that explains them: that alone is done again."""
     local = explaining(tmp_path)
     both_there = threading.Barrier(2, timeout=20)
-    original = explanation.pass_shares
+    original = explanation.compute_left_fractions
 
     def ends(*arguments: Any) -> Any:
         both_there.wait()
         raise KilledError
 
-    monkeypatch.setattr(explanation, "pass_shares", ends)
+    monkeypatch.setattr(explanation, "compute_left_fractions", ends)
     first = run(local, "train")
     assert all(isinstance(first.errors[name], KilledError) for name in NAMES)
     assert last_common(local) == 3
-    monkeypatch.setattr(explanation, "pass_shares", original)
+    monkeypatch.setattr(explanation, "compute_left_fractions", original)
     second = run(local, "train")
     reports = [second.checked()[name][0] for name in NAMES]
-    job = Job.read(local.job)
-    federation = job.federation(model_of(local).features, (7,) * 5)
-    cost = estimate(federation, federation.plan(N_SAMPLES), done=3)
+    job = Job.read(local.job_path)
+    federation = job.make_training_spec(model_of(local).features, (7,) * 5)
+    cost = estimate_cost(federation, federation.make_plan(N_SAMPLES), n_trained_tables=3)
     assert {report.resumed_from for report in reports} == {3}
-    comparing = Counter(len(NAMES))
-    refuse_other_ids(comparing, NAMES, None, None)
+    comparing = CostCounter(len(NAMES))
+    require_same_ids(comparing, NAMES, None, None)
     assert {report.rounds for report in reports} == {comparing.total.rounds + cost.rounds}
     assert cost.rounds == 3
     run(local, "predict", explain=("shop",)).checked()
@@ -209,22 +211,22 @@ def test_correlations_dealt_ahead(tmp_path: Path) -> None:
     local = explaining(tmp_path)
     deal_for(local)
     run(local, "train", absent=("dealer",)).checked()
-    assert model_of(local).pass_share is not None
+    assert model_of(local).left_fraction is not None
 
 
 def test_what_inspect_shows(tmp_path: Path) -> None:
     local = explaining(tmp_path, "participant")
     run(local, "train").checked()
-    shown = CliRunner().invoke(app, ["inspect", str(local.part("bank")), "--json"])
+    shown = CliRunner().invoke(app, ["inspect", str(local.get_part_path("bank")), "--json"])
     assert json.loads(shown.output)["explain"] == "participant"
-    shown = CliRunner().invoke(app, ["inspect", str(local.part("bank"))])
+    shown = CliRunner().invoke(app, ["inspect", str(local.get_part_path("bank"))])
     assert "explains predictions, by participant" in shown.output
 
 
 def test_a_job_of_the_papers_protocol_cannot_explain(tmp_path: Path) -> None:
     local = explaining(tmp_path, protocol="paper")
     with pytest.raises(ParameterError, match="explain: the protocol paper derives no"):
-        Job.read(local.job)
+        Job.read(local.job_path)
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +243,7 @@ def test_a_service_explains_to_who_asks(tmp_path: Path, aligned: bool) -> None:
         align(local)
     run(local, "train").checked()
     service = Service(local, explains=True)
-    encoders = load_part(local.part("shop")).encoders
+    encoders = load_part(local.get_part_path("shop")).encoders
     with endpoint(service.queue, encoders=encoders) as port:
         plain = post(port, {"ids": ["1-17", "1-10"]})[1]
         status, answer = post(port, {"ids": ["1-17", "1-10"], "explain": True})
@@ -254,12 +256,14 @@ def test_a_service_explains_to_who_asks(tmp_path: Path, aligned: bool) -> None:
     assert answer["probabilities"] == plain["probabilities"]
     assert "contributions" not in plain
     assert of_row["contributions"] == {k: v[:1] for k, v in answer["contributions"].items()}
-    exact = explain(service.model, rows(1).columns[:, [17, 10]])
+    exact = explain_scores(service.model, rows(1).columns[:, [17, 10]])
     assert list(answer["contributions"]) == list("abcde")
     shown = np.array(list(answer["contributions"].values()))
     assert np.abs(shown - exact.contributions[0]).max() <= 2 * ROUNDING
     score = np.array(answer["base"]) + shown.sum(axis=0)
-    assert sigmoid(score) == pytest.approx([pair[1] for pair in answer["probabilities"]], abs=1e-12)
+    assert compute_sigmoid(score) == pytest.approx(
+        [pair[1] for pair in answer["probabilities"]], abs=1e-12
+    )
     (told,) = [reveal for reveal in reveals if reveal.what == "contributions and base"]
     # Of two rows, one that was given, and the one that is known in the last request; the base with
     # each batch.
@@ -273,7 +277,7 @@ def test_of_requests_that_are_taken_together_each_gets_what_it_asks_for(
     asked: dict[str, Any] = {}
 
     def ask(number: int) -> None:
-        found = service.queue.ask([f"1-{number}"], explain=number % 2 == 0)
+        found = service.queue.submit_and_wait([f"1-{number}"], explain=number % 2 == 0)
         asked[f"1-{number}"] = found
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
@@ -283,9 +287,9 @@ def test_of_requests_that_are_taken_together_each_gets_what_it_asks_for(
         thread.join(20)
     service.queue.close("the test is over")
     service.ended().checked()
-    exact = explain(service.model, rows(1).columns[:, :8]).contributions[0]
+    exact = explain_scores(service.model, rows(1).columns[:, :8]).contributions[0]
     for number in range(0, 8, 2):
-        explained = asked[f"1-{number}"].explained
+        explained = asked[f"1-{number}"].explanation
         found = explained.explanation.contributions[0, :, 0]
         assert np.abs(found - exact[:, number]).max() <= 2 * ROUNDING
 
@@ -302,6 +306,6 @@ def test_a_served_recipient_cannot_have_what_the_job_has_not(tmp_path: Path) -> 
     local = prepare(tmp_path)
     run(local, "train").checked()
     service = Service(local, explains=True)
-    service.queue.ask(["1-1"], explain=True)
+    service.queue.submit_and_wait(["1-1"], explain=True)
     found = service.ended()
     check_refused(found)

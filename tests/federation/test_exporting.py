@@ -19,12 +19,12 @@ from privet import Model, load_model
 from privet.arrays import FloatArray
 from privet.cli.app import app
 from privet.config.job import Job
-from privet.data.encoding import encode
+from privet.data.encoding import encode_frame
 from privet.data.reader import read_frame
 from privet.errors import DisagreementError, ParameterError, PeerFailedError
 from privet.experiments.local_federation import LocalFederation
-from privet.federation.prediction.export import numbered
-from privet.runtime.local.launcher import TUNED
+from privet.federation.prediction.export import number_thresholds
+from privet.runtime.local.launcher import PROCESS_ENVIRONMENT
 from privet.storage.model_part import load_part
 from tests.federation.harness import NAMES, change, model_of, prepare, rows, run
 from tests.federation.test_several_classes import name_classes
@@ -33,7 +33,7 @@ DEALER_AWAY = ("dealer",)
 
 
 def allow(local: LocalFederation, receiver: str) -> None:
-    change(local.job, ("[params]", f'export = "{receiver}"\n[params]'))
+    change(local.job_path, ("[params]", f'export = "{receiver}"\n[params]'))
 
 
 @pytest.mark.parametrize("receiver", NAMES)
@@ -43,7 +43,7 @@ def test_the_receiver_gets_what_predicts_the_same(tmp_path: Path, case: str, rec
     classes: tuple[str, ...] = ()
     if case == "three classes":
         classes = ("ash", "elm", "oak")
-        change(local.job, ("[params]", "classes = 3\n[params]"))
+        change(local.job_path, ("[params]", "classes = 3\n[params]"))
         name_classes(local.folder / "shop" / "train.csv", classes)
     elif case == "two classes":
         classes = ("0", "1")
@@ -115,7 +115,7 @@ def test_all_must_have_agreed(tmp_path: Path, other: str) -> None:
     local = prepare(tmp_path, tables=1)
     run(local, "train").checked()
     theirs = tmp_path / "other.toml"
-    theirs.write_text(local.job.read_text())
+    theirs.write_text(local.job_path.read_text())
     allow(local, "shop")
     if other:
         change(theirs, ("[params]", f'export = "{other}"\n[params]'))
@@ -134,9 +134,9 @@ def test_parts_of_two_trainings_are_not_joined(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1)
     allow(local, "shop")
     run(local, "train").checked()
-    kept = local.part("bank").read_bytes()
+    kept = local.get_part_path("bank").read_bytes()
     run(local, "train", restart=True).checked()
-    local.part("bank").write_bytes(kept)
+    local.get_part_path("bank").write_bytes(kept)
     ended = run(local, "export", absent=DEALER_AWAY)
     assert all("model: " in str(ended.errors[name]) for name in NAMES)
 
@@ -145,7 +145,7 @@ def test_a_receiver_that_takes_no_part(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1)
     allow(local, "nobody")
     with pytest.raises(ParameterError, match="export: 'nobody' is none of bank, shop"):
-        Job.read(local.job)
+        Job.read(local.job_path)
 
 
 def with_jobs(local: LocalFederation) -> None:
@@ -175,7 +175,7 @@ def test_raw_rows_are_predicted_alone(tmp_path: Path) -> None:
     allow(local, "shop")
     run(local, "train").checked()
     joined = run(local, "export", absent=DEALER_AWAY).checked()["shop"][1]
-    parts = [load_part(local.part(name)) for name in NAMES]
+    parts = [load_part(local.get_part_path(name)) for name in NAMES]
     encoders = tuple(encoder for part in parts for encoder in part.encoders)
     whole = replace(model_of(local), encoders=encoders)
     tested = {whole.features[j].name for j in whole.feature.ravel()}
@@ -187,7 +187,9 @@ def test_raw_rows_are_predicted_alone(tmp_path: Path) -> None:
 
     def predict(model: Model) -> FloatArray:
         own = [[e for e in model.encoders if e.column in frame.names] for frame in frames]
-        columns = [encode(frame, made).columns for frame, made in zip(frames, own, strict=True)]
+        columns = [
+            encode_frame(frame, made).columns for frame, made in zip(frames, own, strict=True)
+        ]
         return model.predict(np.concatenate(columns))
 
     assert np.array_equal(predict(joined), predict(whole))
@@ -201,7 +203,7 @@ def test_raw_rows_are_predicted_alone(tmp_path: Path) -> None:
 def test_buckets_count_thresholds() -> None:
     feature = np.array([[0, 1], [0, 0]])
     threshold = np.array([[2.5, 7.0], [-np.inf, 2.5]])
-    assert numbered(feature, threshold).tolist() == [[1, 0], [0, 1]]
+    assert number_thresholds(feature, threshold).tolist() == [[1, 0], [0, 1]]
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -213,12 +215,19 @@ def test_the_command(tmp_path: Path) -> None:
     for name in NAMES:
         files = [f"--{key}={path}" for key, path in outputs.items() if name == "bank"]
         command = [
-            *(sys.executable, "-m", "privet", "export", f"--job={local.job}"),
+            *(sys.executable, "-m", "privet", "export", f"--job={local.job_path}"),
             f"--party={local.folder / name / 'party.toml'}",
-            *(f"--part={local.part(name)}", f"--report={tmp_path / name}.json", "--wait=30"),
+            *(
+                f"--part={local.get_part_path(name)}",
+                f"--report={tmp_path / name}.json",
+                "--wait=30",
+            ),
         ]
         running[name] = subprocess.Popen(  # noqa: S603
-            [*command, *files], stderr=subprocess.PIPE, text=True, env={**TUNED, **os.environ}
+            [*command, *files],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**PROCESS_ENVIRONMENT, **os.environ},
         )
     said = {name: process.communicate(timeout=60)[1] for name, process in running.items()}
     assert [process.returncode for process in running.values()] == [0, 0], said

@@ -120,7 +120,7 @@ def test_keys_that_cannot_be_used(
     assert {*refused["by"], who} == {"bank", "shop", "dealer"}
     # Whoever finds it out first tells the others.
     why = f"its certificate has the fingerprint {new[:16]}" if new else "it has no certificate"
-    seen = f"there: {who} at {Job.read(local.job).contact(who).address} ({why}"
+    seen = f"there: {who} at {Job.read(local.job_path).get_entry(who).address} ({why}"
     assert any(seen in str(error) for error in found.errors.values())
 
 
@@ -128,7 +128,7 @@ def test_keys_that_cannot_be_used(
 def test_a_port_that_is_taken(tmp_path: Path, who: str) -> None:
     local = prepare(tmp_path)
     # Somebody who listens and says nothing is not taken for the one who should be there.
-    with socket.create_server(parse_address(Job.read(local.job).contact(who).address)):
+    with socket.create_server(parse_address(Job.read(local.job_path).get_entry(who).address)):
         found = run(local, "train", wait=60.0, last=(who,))
     assert isinstance(found.errors[who], UnavailableError)
     expect_end(found, who, "it cannot have something that it needs")
@@ -159,7 +159,7 @@ def test_what_fails_before_a_prediction(tmp_path: Path) -> None:
     change(tmp_path / "bank" / "new.csv", ("id,a,", "id,colour,"))
     found = run(local, "predict", wait=60.0, last=("bank",))
     expect_end(found, "bank", "its table cannot be read or used", ("colour",))
-    local.part("shop").write_bytes(local.part("bank").read_bytes())
+    local.get_part_path("shop").write_bytes(local.get_part_path("bank").read_bytes())
     found = run(local, "serve", wait=60.0, last=("shop",))
     expect_end(found, "shop", "its model cannot be read or used")
 

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from privet.arrays import FloatArray
-from privet.boosting.preparation import prepare as prepare_rows
-from privet.boosting.reference import level_gains
+from privet.boosting.preparation import prepare_data as prepare_rows
+from privet.boosting.reference import compute_level_gains
 from privet.cli.app import app
 from privet.config.job import Job
 from privet.data.reader import read_frame
@@ -25,21 +25,21 @@ from tests.federation.test_training import end_after
 def telling(folder: Path, task: str = "regression") -> LocalFederation:
     """Return a federation whose job has gains revealed."""
     local = prepare(folder, task=task)
-    change(local.job, ("[params]\n", "reveal_gain = true\n[params]\n"))
+    change(local.job_path, ("[params]\n", "reveal_gain = true\n[params]\n"))
     return local
 
 
 def in_the_clear(local: LocalFederation) -> FloatArray:
     """Return what the levels of the joined model gain."""
-    params = Job.read(local.job).hyper_parameters()
+    params = Job.read(local.job_path).make_params()
     columns, label = [], None
-    for name in local.names:
+    for name in local.party_names:
         own = "label" if name == local.recipient else None
         frame = read_frame(local.folder / name / "train.csv", id="id", label=own)
         columns.append(frame.columns)
-        label = prepare_rows(name, frame.by_column(), params).label
+        label = prepare_rows(name, frame.to_lazy(), params).label
     assert label is not None
-    return level_gains(model_of(local), np.concatenate(columns), label, params)
+    return compute_level_gains(model_of(local), np.concatenate(columns), label, params)
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
@@ -53,7 +53,7 @@ def test_gains_at_the_label_s_holder(tmp_path: Path, task: str) -> None:
     shares = {(each.feature, each.owner): each.importance for each in report.importances}
     model = model_of(local)
     named = [(feature.name, feature.owner) for feature in model.features]
-    in_clear = dict(zip(named, model.importances(expected), strict=True))
+    in_clear = dict(zip(named, model.compute_importances(expected), strict=True))
     assert sum(shares.values()) == pytest.approx(1)
     assert shares == pytest.approx({name: in_clear[name] for name in shares}, abs=0.02)
     told = {r.what: (r.to, r.count) for r in found.results["shop"][0].reveals}
@@ -74,7 +74,7 @@ def test_gains_of_a_training_that_was_cut_short(tmp_path: Path) -> None:
 def test_inspecting_a_part_with_gains(tmp_path: Path) -> None:
     local = telling(tmp_path)
     run(local, "train").checked()
-    paths = {name: next((tmp_path / name / "models").glob("*.part")) for name in local.names}
+    paths = {name: next((tmp_path / name / "models").glob("*.part")) for name in local.party_names}
     part = load_part(paths["shop"]).part
     shown = {
         name: json.loads(CliRunner().invoke(app, ["inspect", str(path), "--json"]).stdout)
@@ -93,6 +93,6 @@ def test_inspecting_a_part_with_gains(tmp_path: Path) -> None:
 
 def test_paper_tells_no_gains(tmp_path: Path) -> None:
     local = telling(tmp_path)
-    change(local.job, ("reveal_gain", 'protocol = "paper"\nreveal_gain'))
+    change(local.job_path, ("reveal_gain", 'protocol = "paper"\nreveal_gain'))
     with pytest.raises(ParameterError, match="reveal_gain: the protocol paper tells no gains"):
-        Job.read(local.job)
+        Job.read(local.job_path)

@@ -19,8 +19,8 @@ from privet.errors import (
 )
 from privet.federation.monitoring.events import Event
 from privet.federation.session import retry
-from privet.federation.session.retry import persist
-from privet.federation.session.session import Seat
+from privet.federation.session.retry import run_with_retry
+from privet.federation.session.session import LocalMember
 
 LOST = PeerLostError("bank", "hung up")
 Step = tuple[str, Exception | None]
@@ -35,20 +35,20 @@ class Sessions:
         self.told: list[Event] = []
 
     @contextlib.contextmanager
-    def sit(self, wait: float) -> Iterator[Seat]:
+    def sit(self, wait: float) -> Iterator[LocalMember]:
         self.waits.append(wait)
         nobody: Any = None
-        yield Seat(nobody, "shop", nobody, "127.0.0.1", 0)
+        yield LocalMember(nobody, "shop", nobody, "127.0.0.1", 0)
 
-    def session(self, seat: Seat) -> None:
+    def session(self, seat: LocalMember) -> None:
         how_far, error = self.steps.pop(0)
-        seat.met = how_far in ("met", "up")
-        seat.serving = how_far == "up"
+        seat.is_connected = how_far in ("met", "up")
+        seat.was_serving = how_far == "up"
         if error is not None:
             raise error
 
     def run(self, *, service: bool = True, **more: Any) -> None:
-        persist(self.sit, self.session, 7.0, self.told.append, service=service, **more)
+        run_with_retry(self.sit, self.session, 7.0, self.told.append, is_service=service, **more)
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def test_a_service_that_was_up_outlives_what_others_do(error: Exception) -> None
     assert [event.kind for event in sessions.told] == ["lost"] * 3
     assert sessions.told[0].fields["peer"] == "bank"
     # The first meeting is waited for as long as somebody says, later ones are tried anew.
-    assert sessions.waits == [7.0, *[retry._MEETING_SECONDS] * 3]
+    assert sessions.waits == [7.0, *[retry._RECONNECT_SECONDS] * 3]
 
 
 @pytest.mark.parametrize(
@@ -117,5 +117,5 @@ def test_who_is_to_stay_stays_when_the_recipient_ends_the_service() -> None:
     ours = DataError("our own")  # the only way to end this one
     sessions = Sessions(("up", None), ("", LOST), ("up", None), ("", ours))
     with pytest.raises(DataError):
-        sessions.run(keep=True)
+        sessions.run(keep_running=True)
     assert [event.kind for event in sessions.told] == ["ended", "lost", "ended"]

@@ -9,33 +9,39 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.config.job import MOST_ROWS
+from privet.config.job import MAX_ALIGNED_ROWS
 from privet.data.id_hashing import TagArray
 from privet.errors import PeerMisbehavedError
 from privet.federation.alignment import psi
-from privet.federation.alignment.psi import DUMMIES, TAG, entries_of, intersect, marks_of
-from privet.transport.memory import memory_channels
+from privet.federation.alignment.psi import (
+    MESSAGE_TAG,
+    N_DUMMIES,
+    count_entries,
+    make_marks_layout,
+    mark_and_count_common,
+)
+from privet.transport.memory import create_memory_channels
 from tests.privacy.aligned import job_of
 
 
 def intersected(lists: list[TagArray], padded: int | None = None) -> tuple[int, list[Any]]:
     """Let participants send lists, and return how many ids the dealer counts, and its marks."""
     job = job_of(len(lists), padded=padded)
-    channels = memory_channels([*job.names, "dealer"])
+    channels = create_memory_channels([*job.party_names, "dealer"])
     found: list[Any] = [None] * len(lists)
 
     def send(k: int) -> None:
         channel, tags = channels[f"p{k}"], lists[k]
-        channel.send("dealer", np.array([len(tags)], np.uint64), TAG)
-        for start in range(0, len(tags), psi.PIECE):
-            channel.send("dealer", tags[start : start + psi.PIECE], TAG)
-        bits = channel.receive("dealer", marks_of(len(tags)), TAG)
+        channel.send("dealer", np.array([len(tags)], np.uint64), MESSAGE_TAG)
+        for start in range(0, len(tags), psi.PIECE_TAGS):
+            channel.send("dealer", tags[start : start + psi.PIECE_TAGS], MESSAGE_TAG)
+        bits = channel.receive("dealer", make_marks_layout(len(tags)), MESSAGE_TAG)
         found[k] = np.unpackbits(bits, count=len(tags)).astype(bool)
 
     threads = [threading.Thread(target=send, args=(k,), daemon=True) for k in range(len(lists))]
     for thread in threads:
         thread.start()
-    count = intersect(channels["dealer"], job)
+    count = mark_and_count_common(channels["dealer"], job)
     for thread in threads:
         thread.join(20)
     return count, found
@@ -45,7 +51,7 @@ def random_lists(rng: np.random.Generator, n: int, top: int) -> list[TagArray]:
     """Return sorted lists of even length, at least as long as dummies make them."""
     found = []
     for _ in range(n):
-        size = 2 * int(rng.integers(DUMMIES, 400))
+        size = 2 * int(rng.integers(N_DUMMIES, 400))
         found.append(np.sort(rng.choice(top, size, replace=False).astype(np.uint64)))
     return found
 
@@ -55,7 +61,7 @@ def random_lists(rng: np.random.Generator, n: int, top: int) -> list[TagArray]:
 def test_marks_are_those_of_an_intersection(
     n: int, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(psi, "PIECE", piece)
+    monkeypatch.setattr(psi, "PIECE_TAGS", piece)
     rng = np.random.default_rng(piece)
     for top in (800, 3000, 2**62):  # much, some and nothing in common
         lists = random_lists(rng, n, top) if top < 2**62 else far_apart(rng, n)
@@ -63,7 +69,7 @@ def test_marks_are_those_of_an_intersection(
         count, marks = intersected(lists)
         for tags, mine in zip(lists, marks, strict=True):
             np.testing.assert_array_equal(tags[mine], common)
-        assert count == max(0, len(common) // 2 - DUMMIES)
+        assert count == max(0, len(common) // 2 - N_DUMMIES)
 
 
 def far_apart(rng: np.random.Generator, n: int) -> list[TagArray]:
@@ -74,8 +80,8 @@ def test_one_list_ends_long_before_another() -> None:
     low = np.arange(200, dtype=np.uint64)
     high = np.arange(2**64 - 300, 2**64, dtype=np.uint64)
     both = np.concatenate([low, high])
-    assert intersected([low, both])[0] == 100 - DUMMIES
-    assert intersected([both, high])[0] == 150 - DUMMIES
+    assert intersected([low, both])[0] == 100 - N_DUMMIES
+    assert intersected([both, high])[0] == 150 - N_DUMMIES
     assert intersected([low, high])[0] == 0
 
 
@@ -97,7 +103,7 @@ def test_lists_that_cannot_be(tags: Any, padded: int | None, complaint: str) -> 
 
 
 def test_pieces_are_sorted_across_their_borders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(psi, "PIECE", 100)
+    monkeypatch.setattr(psi, "PIECE_TAGS", 100)
     tags = np.concatenate([np.arange(100, 200), np.arange(100)]).astype(np.uint64)
     with pytest.raises(PeerMisbehavedError, match="not sorted"):
         intersected([tags, np.arange(200, dtype=np.uint64)])
@@ -105,8 +111,8 @@ def test_pieces_are_sorted_across_their_borders(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_list_of_too_many() -> None:
     job = job_of(2)
-    channels = memory_channels([*job.names, "dealer"])
-    for size in (entries_of(MOST_ROWS) + 2, 2**63):
-        channels["p0"].send("dealer", np.array([size], np.uint64), TAG)
+    channels = create_memory_channels([*job.party_names, "dealer"])
+    for size in (count_entries(MAX_ALIGNED_ROWS) + 2, 2**63):
+        channels["p0"].send("dealer", np.array([size], np.uint64), MESSAGE_TAG)
         with pytest.raises(PeerMisbehavedError, match=f"announced {size} tags"):
-            intersect(channels["dealer"], job)
+            mark_and_count_common(channels["dealer"], job)

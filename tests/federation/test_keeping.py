@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from privet.arithmetic.rings import integers_modulo
+from privet.arithmetic.rings import get_integer_ring
 from privet.boosting.binning import bucket_columns
-from privet.boosting.cost_estimate import estimate
+from privet.boosting.cost_estimate import estimate_cost
 from privet.cli.app import app
 from privet.config.job import Job
 from privet.data.frame import Ids
 from privet.errors import ModelError, ParameterError
 from privet.experiments.local_federation import LocalFederation
-from privet.federation.alignment.alignment import compare_ids
-from privet.runtime.cost import cost_of
+from privet.federation.alignment.alignment import compare_ids_on_shares
+from privet.runtime.cost import count_program_cost
 from privet.storage.indicators import KeptIndicators, Masks, indicator_digest
 from privet.storage.model_part import load_part
 from tests.federation.harness import Run, change, deal_for, model_of, prepare, rows, run
@@ -29,14 +29,14 @@ from tests.federation.test_training import end_after, last_common, plain_model, 
 
 NAMES = ("bank", "telecom", "shop")
 CUTS = (7,) * 5
-RING = integers_modulo(35)
+RING = get_integer_ring(35)
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> LocalFederation:
     """Return a federation that has trained once, and kept its indicators."""
     found = prepare(tmp_path, tables=2, names=NAMES)
-    change(found.job, ("[params]", "keep_indicators = true\n\n[params]"))
+    change(found.job_path, ("[params]", "keep_indicators = true\n\n[params]"))
     assert kept_by(run(found, "train")) == []
     assert same_tests(model_of(found), plain_model(found))
     return found
@@ -63,7 +63,9 @@ def names_offered(local: LocalFederation) -> dict[str, str]:
 def test_another_training_sends_less(local: LocalFederation) -> None:
     """Another rate, and another label, on the same rows: as the plan says, to the byte."""
     before = names_offered(local)
-    change(local.job, ("tables = 2", "tables = 3"), ("learning_rate = 1.0", "learning_rate = 0.5"))
+    change(
+        local.job_path, ("tables = 2", "tables = 3"), ("learning_rate = 1.0", "learning_rate = 0.5")
+    )
     path = local.folder / "shop" / "train.csv"
     head, *lines = path.read_text().splitlines()
     other = [line[:-3] + ("0.0" if line.endswith("1.0") else "1.0") for line in lines]
@@ -76,23 +78,27 @@ def test_another_training_sends_less(local: LocalFederation) -> None:
         model_of(local).leaf_values, plain_model(local).leaf_values, atol=1e-4
     )
     reports = [found.results[name][0] for name in NAMES]
-    federation = Job.read(local.job).federation(load_part(local.part("bank")).part.features, CUTS)
-    ids = cost_of(compare_ids, len(NAMES), None)
-    new, due = (estimate(federation, federation.plan(40, k)) for k in ((), (0, 1, 2)))
+    federation = Job.read(local.job_path).make_training_spec(
+        load_part(local.get_part_path("bank")).part.features, CUTS
+    )
+    ids = count_program_cost(compare_ids_on_shares, len(NAMES), None)
+    new, due = (estimate_cost(federation, federation.make_plan(40, k)) for k in ((), (0, 1, 2)))
     assert {report.rounds for report in reports} == {ids.rounds + due.rounds}
-    assert sum(report.bytes_sent for report in reports) == ids.online + due.online
-    assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
+    assert sum(report.bytes_sent for report in reports) == ids.online_bytes + due.online_bytes
+    assert (
+        sum(report.bytes_from_dealer for report in reports) == ids.offline_bytes + due.offline_bytes
+    )
     assert due.rounds == new.rounds - 1
-    ring = federation.suite.published(federation.plan(40)).ring
-    assert new.online - due.online == 2 * 5 * ring.wire_bytes(7 * 40)
-    assert due.offline == new.offline
-    assert new.online == estimate(federation, federation.plan(40)).online
+    ring = federation.protocol_type.choose_publication_format(federation.make_plan(40)).ring
+    assert new.online_bytes - due.online_bytes == 2 * 5 * ring.count_packed_bytes(7 * 40)
+    assert due.offline_bytes == new.offline_bytes
+    assert new.online_bytes == estimate_cost(federation, federation.make_plan(40)).online_bytes
 
 
 def test_lattice_masks(local: LocalFederation) -> None:
     """What was published for uniform masks is not what lattice ones need, and vice versa."""
     before = names_offered(local)
-    change(local.job, ("[params]", '[params]\nmasks = "lattice"'))
+    change(local.job_path, ("[params]", '[params]\nmasks = "lattice"'))
     assert kept_by(run(local, "train", restart=True)) == []
     assert same_tests(model_of(local), plain_model(local))
     lattice = [path for path in files(local, "bank", "*.seed") if path.stem != before["bank"]]
@@ -100,13 +106,17 @@ def test_lattice_masks(local: LocalFederation) -> None:
     found = run(local, "train", restart=True)
     assert kept_by(found) == list(NAMES)
     assert same_tests(model_of(local), plain_model(local))
-    federation = Job.read(local.job).federation(load_part(local.part("bank")).part.features, CUTS)
-    ids = cost_of(compare_ids, len(NAMES), None)
-    due = estimate(federation, federation.plan(40, (0, 1, 2)))
+    federation = Job.read(local.job_path).make_training_spec(
+        load_part(local.get_part_path("bank")).part.features, CUTS
+    )
+    ids = count_program_cost(compare_ids_on_shares, len(NAMES), None)
+    due = estimate_cost(federation, federation.make_plan(40, (0, 1, 2)))
     reports = [found.results[name][0] for name in NAMES]
-    assert sum(report.bytes_sent for report in reports) == ids.online + due.online
-    assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
-    change(local.job, ('masks = "lattice"', 'masks = "uniform"'))
+    assert sum(report.bytes_sent for report in reports) == ids.online_bytes + due.online_bytes
+    assert (
+        sum(report.bytes_from_dealer for report in reports) == ids.offline_bytes + due.offline_bytes
+    )
+    change(local.job_path, ('masks = "lattice"', 'masks = "uniform"'))
     assert kept_by(run(local, "train", restart=True)) == list(NAMES)
     assert names_offered_by(local, "bank") >= {before["bank"], lattice[0].stem}
 
@@ -175,7 +185,7 @@ def test_a_seed_that_is_lost(local: LocalFederation) -> None:
 
 def test_a_training_cut_short_publishes_once(tmp_path: Path) -> None:
     local = prepare(tmp_path, names=NAMES)
-    change(local.job, ("[params]", "keep_indicators = true\n\n[params]"))
+    change(local.job_path, ("[params]", "keep_indicators = true\n\n[params]"))
     run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
     done = min(last_common(local), 2)
     found = run(local, "train")
@@ -203,21 +213,21 @@ def test_forgetting(local: LocalFederation) -> None:
 
 
 def test_what_cannot_be_kept(tmp_path: Path) -> None:
-    job = prepare(tmp_path, protocol="paper").job
+    job = prepare(tmp_path, protocol="paper").job_path
     change(job, ("[params]", "keep_indicators = true\n\n[params]"))
     with pytest.raises(ParameterError, match="keep_indicators: the protocol paper publishes none"):
         Job.read(job)
 
 
 def test_an_estimate_with_kept_indicators(local: LocalFederation) -> None:
-    size = [f"--job={local.job}", "--samples=40", "--features=2,2,1", "--cuts=7", "--json"]
+    size = [f"--job={local.job_path}", "--samples=40", "--features=2,2,1", "--cuts=7", "--json"]
     told = [
         json.loads(CliRunner().invoke(app, ["estimate", *size, *more]).stdout)
         for more in ([], ["--kept"])
     ]
     assert told[1]["rounds"] == told[0]["rounds"] - 1
     assert told[1]["bytes_online"] < told[0]["bytes_online"]
-    change(local.job, ("keep_indicators = true", ""))
+    change(local.job_path, ("keep_indicators = true", ""))
     done = CliRunner().invoke(app, ["estimate", *size, "--kept"])
     assert "the job has no indicators kept" in str(done.exception)
 
@@ -244,10 +254,10 @@ def test_masks_are_offered_for_the_same_alone(tmp_path: Path) -> None:
     for other in (
         {"buckets": one_more},
         {"buckets": lambda b: b[:, ::-1]},
-        {"ids": Ids.of(ids.tolist()[::-1])},
-        {"ids": Ids.of(["x", *ids.tolist()[1:]])},
+        {"ids": Ids.from_texts(ids.tolist()[::-1])},
+        {"ids": Ids.from_texts(["x", *ids.tolist()[1:]])},
         {"cuts": (7, 7, 7, 7, 3)},
-        {"ring": integers_modulo(34)},
+        {"ring": get_integer_ring(34)},
         {"participants": ("bank", "shop", "telecom")},
         {"participants": ("bank", "shop")},
     ):
@@ -257,13 +267,13 @@ def test_masks_are_offered_for_the_same_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bits", [16, 32, 35, 64])
 def test_rows_are_kept_as_they_were_sent(tmp_path: Path, bits: int) -> None:
-    ring, kept = integers_modulo(bits), KeptIndicators(tmp_path)
+    ring, kept = get_integer_ring(bits), KeptIndicators(tmp_path)
     rng = np.random.default_rng(0)
     name = Masks.fresh().name
     for position, shape in enumerate(((7, 13), (0, 13), (1, 1))):
         sent = rng.integers(0, 1 << 63, size=shape, dtype=np.uint64).astype(ring.dtype)
         kept.save(name, position, sent, ring)
-        assert np.array_equal(kept.load(name, position, shape, ring), ring.reduce(sent))
+        assert np.array_equal(kept.load(name, position, shape, ring), ring.reduce_modulus(sent))
     for wrong in ((name, 3, (7, 13), ring), (name, 0, (8, 13), ring), (name, 2, (7, 13), ring)):
         with pytest.raises(ModelError):
             kept.load(*wrong)

@@ -34,7 +34,7 @@ def constrain(local: LocalFederation, bank: str = "a = -1, b = 1", shop: str = "
     for name, constraints in (("bank", bank), ("shop", shop)):
         if constraints:
             entry = f'name = "{name}"'
-            change(local.job, (entry, f"{entry}\nmonotone = {{ {constraints} }}"))
+            change(local.job_path, (entry, f"{entry}\nmonotone = {{ {constraints} }}"))
 
 
 def out_of_order(model: Model) -> int:
@@ -62,7 +62,7 @@ def test_a_federation_keeps_them(tmp_path: Path, task: str, cuts: str) -> None:
         report, _ = found[name]
         assert not [reveal.what for reveal in report.reveals if "order" in reveal.what]
     assert run(local, "predict").checked()["shop"][1] is not None
-    change(local.job, ("monotone = { e = 1 }", ""))
+    change(local.job_path, ("monotone = { e = 1 }", ""))
     assert "was trained by another job" in str(run(local, "train").errors["shop"])
 
 
@@ -107,7 +107,7 @@ def test_a_command_that_deals_ahead(tmp_path: Path) -> None:
     constrain(local)
     dealer = local.folder / "dealer"
     command = [
-        *("dealer", "--job", str(local.job), "--ahead", str(tmp_path / "dealt")),
+        *("dealer", "--job", str(local.job_path), "--ahead", str(tmp_path / "dealt")),
         *("--key", str(dealer / "dealer.key"), "--certificate", str(dealer / "dealer.crt")),
         *("--samples", "40", "--features", "3,2", "--cuts", "7"),
     ]
@@ -125,7 +125,7 @@ def test_a_command_that_deals_ahead(tmp_path: Path) -> None:
 def test_an_estimate(tmp_path: Path) -> None:
     """With constraints, more; of the same columns, the same."""
     local = prepare(tmp_path)
-    command = ["estimate", "--job", str(local.job), "--samples", "40", "--features", "3,2"]
+    command = ["estimate", "--job", str(local.job_path), "--samples", "40", "--features", "3,2"]
     free = CliRunner().invoke(app, [*command, "--json"])
     constrain(local)
     first = CliRunner().invoke(app, [*command, "--json"])
@@ -174,16 +174,16 @@ def test_what_is_no_constraint(tmp_path: Path, sign: str) -> None:
     local = prepare(tmp_path, tables=1)
     constrain(local, f"a = {sign}", "")
     with pytest.raises(InputError, match="monotone"):
-        Job.read(local.job)
+        Job.read(local.job_path)
 
 
 def test_what_cannot_be_constrained(tmp_path: Path) -> None:
     local = prepare(tmp_path / "paper", tables=1, protocol="paper")
     constrain(local)
     with pytest.raises(InputError, match="monotone: the protocol paper has no constraints"):
-        Job.read(local.job)
+        Job.read(local.job_path)
     local = prepare(tmp_path / "several", tables=1)
     constrain(local)
-    change(local.job, ("[params]", "classes = 3\n\n[params]"))
+    change(local.job_path, ("[params]", "classes = 3\n\n[params]"))
     with pytest.raises(InputError, match="monotone: 3 classes have no score"):
-        Job.read(local.job)
+        Job.read(local.job_path)

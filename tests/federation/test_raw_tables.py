@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from privet.cli.app import app
-from privet.data.encoding import encode
+from privet.data.encoding import encode_frame
 from privet.data.reader import read_frame
 from privet.errors import DataError
 from privet.experiments.local_federation import LocalFederation
@@ -70,31 +70,31 @@ def local(tmp_path: Path) -> LocalFederation:
 def _predict(local: LocalFederation) -> bytes:
     tables = {"bank": "prospects", "shop": "prospects.csv"}
     found = run(local, "predict", tables=tables).checked()
-    (predictions,) = [found[name][1] for name in local.names if found[name][1] is not None]
+    (predictions,) = [found[name][1] for name in local.party_names if found[name][1] is not None]
     text: bytes = predictions.to_csv()
     return text
 
 
 @pytest.mark.parametrize("recipient", ["bank", "shop"])
 def test_raw_tables_are_trained_on_and_predicted(local: LocalFederation, recipient: str) -> None:
-    change(local.job, ("[params]", f'recipient = "{recipient}"\n[params]'))
+    change(local.job_path, ("[params]", f'recipient = "{recipient}"\n[params]'))
     trained = run(local, "train")
     trained.checked()
     told = [event.text for event in trained.events["shop"] if event.kind == "classes"]
     assert told == ["of the label, 'here' is 0 and 'gone' is 1 (positive, in party.toml)"]
-    bank, shop = (load_part(local.part(name)) for name in ("bank", "shop"))
-    assert [encoder.kind.name for encoder in bank.encoders] == ["category", "number", "date"]
+    bank, shop = (load_part(local.get_part_path(name)) for name in ("bank", "shop"))
+    assert [encoder.column_type.name for encoder in bank.encoders] == ["category", "number", "date"]
     assert bank.encoders[0].categories == ("cook", "clerk", "smith")
     assert (bank.classes, shop.classes) == ((), ("here", "gone"))
 
     lines = list(csv.reader(_predict(local).decode().splitlines()))
     assert lines[0] == ["id", "class", "probability of here", "probability of gone"]
     new = [
-        encode(
+        encode_frame(
             read_frame(local.folder / "bank" / "prospects", id="customer", missing={"job": ["?"]}),
             bank.encoders,
         ),
-        encode(
+        encode_frame(
             read_frame(
                 local.folder / "shop" / "prospects.csv",
                 id="number",
@@ -111,17 +111,17 @@ def test_raw_tables_are_trained_on_and_predicted(local: LocalFederation, recipie
 
 
 def test_the_names_of_the_classes_are_in_the_ledger(local: LocalFederation) -> None:
-    change(local.job, ("[params]", 'recipient = "bank"\n[params]'))
+    change(local.job_path, ("[params]", 'recipient = "bank"\n[params]'))
     run(local, "train").checked()
     found = run(local, "predict", tables={"bank": "prospects", "shop": "prospects.csv"}).checked()
-    for name in local.names:
+    for name in local.party_names:
         told = [(reveal.what, reveal.to) for reveal in found[name][0].reveals]
         assert ("names of the classes", ["bank"]) in told
 
 
 def test_an_owner_sees_its_tests_in_words(local: LocalFederation) -> None:
     run(local, "train").checked()
-    shown = CliRunner().invoke(app, ["inspect", str(local.part("bank"))])
+    shown = CliRunner().invoke(app, ["inspect", str(local.get_part_path("bank"))])
     assert shown.exit_code == 0
     assert "job is " in shown.output
 

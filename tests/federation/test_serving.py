@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from privet.boosting.model import Model
-from privet.config.party import PartyFile
-from privet.data.reader import GivenRows
+from privet.config.party import PartyConfig
+from privet.data.reader import InlineRows
 from privet.errors import PeerError
 from privet.experiments.local_federation import LocalFederation
 from privet.federation.monitoring.events import Event
 from privet.federation.serving.model import ServedModel
-from privet.federation.serving.request_queue import Request, RequestQueue
+from privet.federation.serving.request_queue import PredictionRequest, RequestQueue
 from privet.transport.sockets import SocketChannel
 from tests.federation.harness import Run, model_of, prepare, rows, run
 from tests.web.asking import endpoint, get, post
@@ -28,17 +28,17 @@ class Service:
     """A federation that serves, and its endpoint."""
 
     def __init__(self, local: LocalFederation, *, explains: bool = False) -> None:
-        self.queue = RequestQueue(explains=explains)
+        self.queue = RequestQueue(has_explanations=explains)
         self.model: Model = model_of(local)
         self.found: Run | None = None
-        ready = threading.Barrier(1 + len(local.names))
+        ready = threading.Barrier(1 + len(local.party_names))
 
         def tell(event: Event) -> None:
             if event.kind == "serving":
                 ready.wait(20)
 
         def serve() -> None:
-            tells = dict.fromkeys(local.names, tell)
+            tells = dict.fromkeys(local.party_names, tell)
             self.found = run(local, "serve", queue=self.queue, tells=tells)
 
         self.thread = threading.Thread(target=serve, daemon=True)
@@ -104,12 +104,14 @@ def test_many_at_once_are_one_run(service: Service) -> None:
     asked = [[number, (3 * number) % 40] for number in range(30)]
     with ThreadPoolExecutor(30) as pool:
         answers = list(
-            pool.map(lambda n: service.queue.ask([f"1-{i}" for i in n]).predictions, asked)
+            pool.map(
+                lambda n: service.queue.submit_and_wait([f"1-{i}" for i in n]).predictions, asked
+            )
         )
     for numbers, answer in zip(asked, answers, strict=True):
         assert answer == expected(service.model, numbers)
-    assert service.queue.served.requests == 30
-    assert service.queue.served.batches < 30
+    assert service.queue.stats.requests == 30
+    assert service.queue.stats.batches < 30
 
 
 def test_ids_of_any_script_and_length(service: Service) -> None:
@@ -143,10 +145,10 @@ def test_who_has_whom_goes_to_the_recipient_alone(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SocketChannel, "receive", receive)
         service = Service(local)
-        asked = service.queue.ask(["1-1", "1-2", "1-3"])
+        asked = service.queue.submit_and_wait(["1-1", "1-2", "1-3"])
         service.queue.close("the test is over")
         service.ended().checked()
-    assert asked.unknown == {"1-2": ["bank"], "1-3": ["shop"]}
+    assert asked.unknown_ids == {"1-2": ["bank"], "1-3": ["shop"]}
     assert seen == [("shop", [1, 0, 0])]
 
 
@@ -157,7 +159,7 @@ def test_rows_that_the_recipient_does_not_have_yet(tmp_path: Path) -> None:
     table = tmp_path / "shop" / "train.csv"
     lines = table.read_text().splitlines(True)
     table.write_text("".join(line for line in lines if not line.startswith("1-7,")))
-    data, columns = PartyFile.load(tmp_path / "shop" / "party.toml").data, rows(1).columns
+    data, columns = PartyConfig.load(tmp_path / "shop" / "party.toml").data, rows(1).columns
     own = [dict(zip("de", columns[3:, number].tolist(), strict=True)) for number in (7, 0)]
     changed = columns[:, [0]].copy()
     changed[4] -= 10.0
@@ -165,37 +167,37 @@ def test_rows_that_the_recipient_does_not_have_yet(tmp_path: Path) -> None:
     service, answers = Service(local), []
     for ids, cells in ((["1-7", "1-0"], own), (["1-0"], other), (["moon"], other)):
         settled = threading.Event()
-        request = Request(ids, given=GivenRows(data, cells), on_answered=settled.set)
+        request = PredictionRequest(ids, inline_rows=InlineRows(data, cells), on_done=settled.set)
         service.queue.submit(request)
         assert settled.wait(20)
         answers.append(request)
-    lacking = service.queue.ask(["1-7"])
+    lacking = service.queue.submit_and_wait(["1-7"])
     service.queue.close("the test is over")
     service.ended().checked()
-    assert lacking.unknown == {"1-7": ["shop"]}
+    assert lacking.unknown_ids == {"1-7": ["shop"]}
     assert answers[0].predictions == expected(service.model, [7, 0])
     assert answers[1].predictions == pytest.approx(service.model.predict(changed), abs=1e-4)
     assert abs(answers[1].predictions[0] - answers[0].predictions[1]) > 0.01
-    assert answers[2].unknown == {"moon": ["bank"]}
+    assert answers[2].unknown_ids == {"moon": ["bank"]}
 
 
 def test_everybody_ends_when_one_is_gone(
     trained: LocalFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find = ServedModel.find
+    find = ServedModel.find_rows
 
     def failing(self: ServedModel, asked: Sequence[str]) -> Any:
-        if asked and self.file.part.party == "bank":
+        if asked and self.part_file.part.party == "bank":
             raise RuntimeError("no more")
         return find(self, asked)
 
-    monkeypatch.setattr(ServedModel, "find", failing)
+    monkeypatch.setattr(ServedModel, "find_rows", failing)
     service = Service(trained)
-    asked = service.queue.ask(["1-0"])
+    asked = service.queue.submit_and_wait(["1-0"])
     found = service.ended()
     assert isinstance(found.errors["bank"], RuntimeError)
     assert isinstance(found.errors["shop"], PeerError)
     assert isinstance(found.errors["dealer"], PeerError)
     assert "bank" in str(found.errors["shop"])
-    assert asked.refused == ("absent", "bank was lost: meeting the others again")
+    assert asked.rejection == ("absent", "bank was lost: meeting the others again")
     assert service.queue.status == "waiting"

@@ -17,10 +17,10 @@ from privet.data.reader import read_frame
 from privet.errors import PeerMisbehavedError
 from privet.experiments.local_federation import LocalFederation
 from privet.federation.serving.model import ServedModel
-from privet.federation.serving.service import ServiceByPositions
+from privet.federation.serving.service import AlignedService
 from privet.storage.model_part import load_part
 from privet.transport import channel as messages
-from privet.transport.memory import memory_channels
+from privet.transport.memory import create_memory_channels
 from privet.transport.sockets import SocketChannel
 from tests.federation.harness import align, change, prepare, run
 from tests.federation.test_alignment import count
@@ -70,7 +70,7 @@ def test_the_others_are_told_positions(
     """They know that all have these rows, and answer nothing but signs of life."""
     told: dict[str, list[bytes]] = {name: [] for name in ("bank", "telecom", "dealer")}
     answers: list[tuple[str, tuple[int, ...]]] = []
-    receive, array = messages.receive, SocketChannel.receive
+    receive, array = messages.receive_message, SocketChannel.receive
 
     def listening(channel: Any, peer: str, *most: int) -> bytes:
         message = receive(channel, peer, *most)
@@ -78,20 +78,20 @@ def test_the_others_are_told_positions(
         return message
 
     def receiving(self: SocketChannel, peer: str, due: Any, *tag: int) -> Any:
-        if self.name == "shop" and peer != "dealer" and self.where() == "serve":
+        if self.name == "shop" and peer != "dealer" and self.current_step() == "serve":
             answers.append((peer, due.shape))
         return array(self, peer, due, *tag)
 
     for module in ("serving.service", "serving.service"):
-        monkeypatch.setattr(f"privet.federation.{module}.receive", listening)
+        monkeypatch.setattr(f"privet.federation.{module}.receive_message", listening)
     service = Service(trained)
     monkeypatch.setattr(SocketChannel, "receive", receiving)
-    asked = service.queue.ask(["1-17", "1-0", "1-10"])
+    asked = service.queue.submit_and_wait(["1-17", "1-0", "1-10"])
     while len(answers) < 2:  # one sign of life of each, at least
         time.sleep(0.05)
     service.queue.close("the test is over")
     service.ended().checked()
-    assert list(asked.unknown) == ["1-0"]
+    assert list(asked.unknown_ids) == ["1-0"]
     batches = {
         name: [message for message in told[name] if message not in (b"p", b"stop")]
         for name in ("bank", "telecom")
@@ -111,27 +111,27 @@ def test_the_others_are_told_positions(
     ],
 )
 def test_positions_that_cannot_be(trained: LocalFederation, message: bytes, complaint: str) -> None:
-    job, file = Job.read(trained.job), load_part(trained.part("bank"))
+    job, file = Job.read(trained.job_path), load_part(trained.get_part_path("bank"))
     frame = read_frame(trained.folder / "bank" / "train.csv", id="id").take(np.arange(5))
-    channel = memory_channels([*NAMES, "dealer"])["bank"]
+    channel = create_memory_channels([*NAMES, "dealer"])["bank"]
     model = ServedModel(file, frame)
-    service = ServiceByPositions(model, job, channel, lambda: model, None)
-    assert service._understand(np.array([4, 0], "<u4").tobytes()).tolist() == [4, 0]
+    service = AlignedService(model, job, channel, lambda: model, None)
+    assert service._parse_rows(np.array([4, 0], "<u4").tobytes()).tolist() == [4, 0]
     with pytest.raises(PeerMisbehavedError, match=complaint) as caught:
-        service._understand(message)
+        service._parse_rows(message)
     assert caught.value.peer == "shop"
 
 
 def test_ids_are_normalised_without_an_alignment(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1)
-    change(local.job, ("[params]", '[ids]\nnormalise = ["digits"]\n\n[params]'))
+    change(local.job_path, ("[params]", '[ids]\nnormalise = ["digits"]\n\n[params]'))
     run(local, "train").checked()
     service = Service(local)
-    asked = service.queue.ask(["no. 1/7", "moon"])
+    asked = service.queue.submit_and_wait(["no. 1/7", "moon"])
     service.queue.close("the test is over")
     service.ended().checked()
     assert asked.predictions[:1] == expected(service.model, [7])
-    assert asked.unknown == {"moon": ["bank", "shop"]}
+    assert asked.unknown_ids == {"moon": ["bank", "shop"]}
 
 
 @pytest.mark.parametrize("aligned", [False, True])
@@ -140,8 +140,8 @@ def test_ids_of_several_parts(tmp_path: Path, aligned: bool) -> None:
     terms = '[ids]\nparts = ["table", "row"]\nnormalise = {table = ["casefold"]}\n'
     if aligned:
         terms = f"align = true\n\n{terms}minimum = 3\n"
-    change(local.job, ("[params]", f"{terms}\n[params]"))
-    for name in local.names:
+    change(local.job_path, ("[params]", f"{terms}\n[params]"))
+    for name in local.party_names:
         change(local.folder / name / "party.toml", ('"id"', json.dumps(["t", "r"])))
         path = local.folder / name / "train.csv"
         (_, *head), *lines = list(csv.reader(path.read_text().splitlines()))

@@ -16,7 +16,7 @@ from privet.data.reader import read_frame
 from privet.errors import DataError, ParameterError, PeerMisbehavedError
 from privet.experiments.local_federation import LocalFederation
 from privet.storage.model_part import load_part
-from privet.transport.channel import pack
+from privet.transport.channel import pack_texts
 from tests.federation.harness import change, model_of, prepare, rows, run
 from tests.federation.test_serving import Service
 from tests.web.asking import endpoint, post
@@ -37,24 +37,24 @@ def name_classes(path: Path, names: tuple[str, ...] = NAMES) -> None:
 @pytest.fixture
 def local(tmp_path: Path) -> LocalFederation:
     found = prepare(tmp_path, tables=3)
-    change(found.job, ("[params]", "classes = 3\n[params]"))
+    change(found.job_path, ("[params]", "classes = 3\n[params]"))
     name_classes(found.folder / "shop" / "train.csv")
     return found
 
 
 @pytest.mark.parametrize("recipient", ["bank", "shop"])
 def test_training_and_prediction(local: LocalFederation, recipient: str) -> None:
-    change(local.job, ("classes = 3", f'classes = 3\nrecipient = "{recipient}"'))
+    change(local.job_path, ("classes = 3", f'classes = 3\nrecipient = "{recipient}"'))
     trained = run(local, "train")
     trained.checked()
     told = [event.text for event in trained.events["shop"] if event.kind == "classes"]
     assert told == ["the label's classes are 'ash', 'elm', 'oak'"]
-    parts = {name: load_part(local.part(name)) for name in local.names}
+    parts = {name: load_part(local.get_part_path(name)) for name in local.party_names}
     assert (parts["bank"].classes, parts["shop"].classes) == ((), NAMES)
     assert parts["bank"].part.leaf_shares.shape == (3, 3, 4)
 
     found = run(local, "predict").checked()
-    (predictions,) = [found[name][1] for name in local.names if found[name][1] is not None]
+    (predictions,) = [found[name][1] for name in local.party_names if found[name][1] is not None]
     lines = list(csv.reader(predictions.to_csv().decode().splitlines()))
     assert lines[0] == ["id", "class", *(f"probability of {name}" for name in NAMES)]
     probabilities = np.array([[float(cell) for cell in line[2:]] for line in lines[1:]])
@@ -62,7 +62,7 @@ def test_training_and_prediction(local: LocalFederation, recipient: str) -> None
     expected = model_of(local).predict(rows(2, 7).columns).T
     assert probabilities == pytest.approx(expected, abs=1e-3)
     assert [line[1] for line in lines[1:]] == [NAMES[k] for k in np.argmax(probabilities, axis=1)]
-    for name in local.names:
+    for name in local.party_names:
         reveals = {reveal.what: reveal for reveal in found[name][0].reveals}
         assert ("names of the classes" in reveals) == (recipient == "bank")
         assert reveals["predictions"].count == 3 * 7
@@ -72,9 +72,9 @@ def test_training_and_prediction(local: LocalFederation, recipient: str) -> None
 def test_what_inspect_shows(local: LocalFederation) -> None:
     run(local, "train").checked()
     for name, names in (("bank", []), ("shop", list(NAMES))):
-        shown = CliRunner().invoke(app, ["inspect", str(local.part(name)), "--json"])
+        shown = CliRunner().invoke(app, ["inspect", str(local.get_part_path(name)), "--json"])
         assert json.loads(shown.output)["classes"] == names
-        shown = CliRunner().invoke(app, ["inspect", str(local.part(name))])
+        shown = CliRunner().invoke(app, ["inspect", str(local.get_part_path(name))])
         assert ("classes: 'ash', 'elm', 'oak'" in shown.output) == bool(names)
 
 
@@ -105,7 +105,7 @@ def test_a_service(local: LocalFederation) -> None:
 )
 def test_the_label_has_other_classes(local: LocalFederation, classes: int, complaint: str) -> None:
     """Before anybody is met: its holder is told what to do, the others who it is."""
-    change(local.job, ("classes = 3", f"classes = {classes}"))
+    change(local.job_path, ("classes = 3", f"classes = {classes}"))
     error = run(local, "train").errors["shop"]
     assert isinstance(error, DataError)
     assert error.exit_code == 4
@@ -115,8 +115,8 @@ def test_the_label_has_other_classes(local: LocalFederation, classes: int, compl
 
 def test_numbers_of_classes_that_differ(local: LocalFederation) -> None:
     """A term of the job: all compare it."""
-    job = Job.read(local.job)
-    assert job.terms()["classes"] == 3
+    job = Job.read(local.job_path)
+    assert job.list_agreed_settings()["classes"] == 3
     assert job.digest != job.model_copy(update={"classes": 4}).digest
 
 
@@ -131,18 +131,18 @@ def test_numbers_of_classes_that_differ(local: LocalFederation) -> None:
     ],
 )
 def test_jobs_that_cannot_be(local: LocalFederation, old: str, new: str, complaint: str) -> None:
-    change(local.job, (old, new))
+    change(local.job_path, (old, new))
     with pytest.raises(ParameterError, match=complaint):
-        Job.read(local.job)
+        Job.read(local.job_path)
 
 
 def test_the_recipient_counts_the_names(
     local: LocalFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    change(local.job, ("classes = 3", 'classes = 3\nrecipient = "bank"'))
+    change(local.job_path, ("classes = 3", 'classes = 3\nrecipient = "bank"'))
     run(local, "train").checked()
     monkeypatch.setattr(
-        "privet.federation.prediction.prediction.pack", lambda names: pack(names[:2])
+        "privet.federation.prediction.prediction.pack_texts", lambda names: pack_texts(names[:2])
     )
     error = run(local, "predict").errors["bank"]
     assert isinstance(error, PeerMisbehavedError)
@@ -152,5 +152,5 @@ def test_the_recipient_counts_the_names(
 def test_classes_of_the_truth(local: LocalFederation) -> None:
     """The table above has the three classes that it should."""
     frame = read_frame(local.folder / "shop" / "train.csv", id="id", label="label")
-    assert frame.label_content.texts is not None
-    assert sorted(frame.label_content.texts) == list(NAMES)
+    assert frame.label_schema.categories is not None
+    assert sorted(frame.label_schema.categories) == list(NAMES)

@@ -12,22 +12,22 @@ import pytest
 
 from privet.arithmetic.shares import Share
 from privet.config.job import Job
-from privet.config.party import PartyFile
+from privet.config.party import PartyConfig
 from privet.errors import DataError, ParameterError, PeerError, UnavailableError
-from privet.experiments.local_federation import LocalFederation, free_ports
+from privet.experiments.local_federation import LocalFederation, find_free_ports
 from privet.federation.cluster import executors
-from privet.federation.cluster.executors import Threads
-from privet.federation.cluster.pool import no_rows
-from privet.federation.cluster.worker import Summons, make_identity, work_on_all
-from privet.federation.commands import shard_table
+from privet.federation.cluster.executors import ThreadExecutor
+from privet.federation.cluster.pool import load_no_rows
+from privet.federation.cluster.worker import WorkerLaunch, create_temporary_identity, run_workers
+from privet.federation.commands import write_party_shards
 from privet.federation.monitoring.events import Event
 from privet.federation.monitoring.report import PartyReport
-from privet.federation.preflight import foresee
+from privet.federation.preflight import forecast_training
 from privet.protocols.masked.sharding import MaskedShardWorker
 from privet.runtime.correlations.dealer import Dealer
 from privet.runtime.party import Party
-from privet.runtime.workers import Order
-from privet.transport.rendezvous import Member, connect, listen
+from privet.runtime.workers import Command
+from privet.transport.rendezvous import Member, connect_members, listen
 from privet.transport.tls import create_identity
 from tests.federation.harness import (
     align,
@@ -46,16 +46,18 @@ from tests.federation.test_training import plain_model, same_tests
 def prepare(folder: Path, shards: int = 3, **values: object) -> LocalFederation:
     """Write the files of a federation with rows in shards."""
     local = prepare_whole(folder, **values)  # type: ignore[arg-type]
-    change(local.job, ("[params]", f"shards = {shards}\n\n[params]"))
+    change(local.job_path, ("[params]", f"shards = {shards}\n\n[params]"))
     return local
 
 
 def check_costs(local: LocalFederation, reports: Sequence[PartyReport]) -> None:
     """What heads and workers sent together is what was counted."""
-    due = foresee(Job.read(local.job), 40, [3, 2], cut_counts=(7, 7, 7, 7, 7)).cost
+    due = forecast_training(
+        Job.read(local.job_path), 40, [3, 2], cut_counts=(7, 7, 7, 7, 7)
+    ).estimate
     assert {report.rounds for report in reports} == {due.rounds}
-    assert sum(report.bytes_sent for report in reports) == due.online
-    assert sum(report.bytes_from_dealer for report in reports) == due.offline
+    assert sum(report.bytes_sent for report in reports) == due.online_bytes
+    assert sum(report.bytes_from_dealer for report in reports) == due.offline_bytes
 
 
 def check_progress(report: PartyReport, events: Sequence[Event]) -> None:
@@ -76,13 +78,13 @@ def test_training_in_threads(tmp_path: Path, task: str) -> None:
     outcome = run(local, "train")
     found = outcome.checked()
     assert same_tests(model_of(local), plain_model(local))
-    reports = [found[name][0] for name in local.names]
+    reports = [found[name][0] for name in local.party_names]
     check_costs(local, reports)
     for report in reports:
         check_progress(report, outcome.events[report.party])
     standing = [
         [event.fields["by_workers"] for event in outcome.events[name] if event.kind == "progress"]
-        for name in local.names
+        for name in local.party_names
     ]
     assert sum(last["sent"] for *_, last in standing) > 0
     assert len({sum(last[key] for *_, last in standing) for key in ("sent", "received")}) == 1
@@ -95,9 +97,9 @@ def test_validation_rows_at_the_end(tmp_path: Path, dealers: int) -> None:
     """They are predicted and explained by workers, and what that took is what was counted."""
     local = prepare(tmp_path, dealers=dealers)
     terms = 'explain = "feature"\nreveal_validation = true\nreveal_importances = true\n'
-    change(local.job, ("\n[params]\n", f"{terms}\n[params]\nvalidation = 0.25\n"))
+    change(local.job_path, ("\n[params]\n", f"{terms}\n[params]\nvalidation = 0.25\n"))
     found = run(local, "train").checked()
-    reports = [found[name][0] for name in local.names]
+    reports = [found[name][0] for name in local.party_names]
     check_costs(local, reports)
     validated = reports[-1].validation
     assert validated.metrics["log_loss"] == pytest.approx(validated.losses[-1], abs=2e-3)
@@ -122,17 +124,17 @@ def test_a_lost_worker_ends_all_and_the_same_commands_go_on(
 ) -> None:
     """It is named by everybody, as whoever's it is; nothing that all shards had is lost."""
     local = prepare(tmp_path, tables=4)
-    original = MaskedShardWorker.carry_out
+    original = MaskedShardWorker.execute
     names = {"bank": 0, "shop": 1, "dealer": -1}
 
-    def carry_out(self: MaskedShardWorker, order: Order) -> list[Share]:
+    def carry_out(self: MaskedShardWorker, order: Command) -> list[Share]:
         mine = self._runtime.index == names[whose] and isinstance(self._runtime, Party | Dealer)
         if mine and order.name == "begin table" and order.numbers[0] == 2:
             raise OSError("this machine is on fire")
         return original(self, order)
 
     with monkeypatch.context() as patch:
-        patch.setattr(MaskedShardWorker, "carry_out", carry_out)
+        patch.setattr(MaskedShardWorker, "execute", carry_out)
         found = run(local, "train")
     assert set(found.errors) == {"bank", "shop", "dealer"}
     said = {name: str(error) for name, error in found.errors.items()}
@@ -141,7 +143,7 @@ def test_a_lost_worker_ends_all_and_the_same_commands_go_on(
     assert "on fire" in str(found.errors[whose])
     assert max(found.seconds.values()) < 20
     found = run(local, "train")
-    resumed = {found.checked()[name][0].resumed_from for name in local.names}
+    resumed = {found.checked()[name][0].resumed_from for name in local.party_names}
     assert len(resumed) == 1
     assert resumed <= ({0, 1, 2} if whose == "dealer" else {1, 2})  # it runs ahead
     assert same_tests(model_of(local), plain_model(local))
@@ -197,7 +199,7 @@ def test_everybody_knows_whose_worker_was_lost_and_in_which_shard(
 def test_workers_listen_on_the_ports_that_are_open(tmp_path: Path, one: bool) -> None:
     """One port for three workers is not enough: that is said at once."""
     local = prepare(tmp_path)
-    first, *_ = ports = sorted(free_ports(20))
+    first, *_ = ports = sorted(find_free_ports(20))
     last = first if one else ports[-1]
     text = f"[cluster]\nlocal = 1\nports = [{first}, {last}]\n\n[data]"
     change(local.folder / "bank" / "party.toml", ("[data]", text))
@@ -219,7 +221,7 @@ def test_who_waits_for_workers_hears_of_another_s_end(
         if first.acquire(blocking=False):
             raise UnavailableError("there is no place")
 
-    monkeypatch.setattr(Threads, "place", place)
+    monkeypatch.setattr(ThreadExecutor, "submit", place)
     found = run(prepare(tmp_path), "train", wait=60)
     kinds = sorted(type(error).__name__ for error in found.errors.values())
     assert kinds == ["PeerLostError", "PeerLostError", "UnavailableError"]
@@ -242,7 +244,7 @@ def test_a_damaged_checkpoint_of_one_shard(tmp_path: Path) -> None:
     content[-10] ^= 1
     newest.write_bytes(bytes(content))
     found = run(local, "train")
-    assert {found.checked()[name][0].resumed_from for name in local.names} == {2}
+    assert {found.checked()[name][0].resumed_from for name in local.party_names} == {2}
     warned = [event.text for event in found.events["bank"] if event.kind == "warning"]
     assert any("shard1" in text for text in warned)
     assert same_tests(model_of(local), plain_model(local))
@@ -259,29 +261,29 @@ def test_nothing_is_dealt_ahead_for_shards(tmp_path: Path) -> None:
 def test_who_has_another_number_of_shards_is_told(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     other = tmp_path / "other.toml"
-    other.write_text(local.job.read_text().replace("shards = 3", "shards = 2"))
+    other.write_text(local.job_path.read_text().replace("shards = 3", "shards = 2"))
     found = run(local, "train", jobs={"bank": other})
     assert all("shards" in str(error) for error in found.errors.values())
     assert len(found.errors) == 3
-    other.write_text(local.job.read_text().replace("shards = 3", ""))
+    other.write_text(local.job_path.read_text().replace("shards = 3", ""))
     found = run(local, "train", jobs={"bank": other})
     assert "shards: 1 here, 3 at shop and at dealer" in str(found.errors["bank"])
 
 
 def test_a_stranger_at_the_door_is_refused(tmp_path: Path) -> None:
     """Whoever has another key than the head made does not become its worker."""
-    head, _, _ = make_identity("head", tmp_path)
-    worker, _, _ = make_identity("worker1", tmp_path)
+    head, _, _ = create_temporary_identity("head", tmp_path)
+    worker, _, _ = create_temporary_identity("worker1", tmp_path)
     (tmp_path / "other").mkdir()
-    _, key, certificate = make_identity("worker1", tmp_path / "other")
+    _, key, certificate = create_temporary_identity("worker1", tmp_path / "other")
     with listen() as door:
         at = Member("head", "127.0.0.1", door.getsockname()[1], head.fingerprint)
-        summons = Summons(0, at, bytes(32), key, certificate, "127.0.0.1", "", None, 2.0)
-        stranger = threading.Thread(target=work_on_all, args=([summons], no_rows), daemon=True)
+        summons = WorkerLaunch(0, at, bytes(32), key, certificate, "127.0.0.1", "", None, 2.0)
+        stranger = threading.Thread(target=run_workers, args=([summons], load_no_rows), daemon=True)
         stranger.start()
         members = [at, Member("worker1", "", 0, worker.fingerprint)]
         with pytest.raises(PeerError, match="worker1"):
-            connect("head", members, door, session=bytes(32), identity=head, timeout=1.5)
+            connect_members("head", members, door, session_id=bytes(32), identity=head, timeout=1.5)
         stranger.join(10)
         assert not stranger.is_alive()
 
@@ -293,7 +295,7 @@ def test_workers_in_processes_read_their_own_rows(tmp_path: Path) -> None:
     party = local.folder / "bank" / "party.toml"
     change(party, ("[data]", "[cluster]\nlocal = 2\n\n[data]"))
     found = run(local, "train", wait=60)
-    reports = {name: found.checked()[name][0] for name in local.names}
+    reports = {name: found.checked()[name][0] for name in local.party_names}
     assert same_tests(model_of(local), model_in_the_clear(local, common_rows(local)))
     # These have memory of their own; threads have that of the process, which is reported.
     peak = reports["bank"].worker_peak_rss_mb
@@ -329,7 +331,7 @@ def test_workers_on_dask(tmp_path: Path, dask: str) -> None:
 
 def test_a_scheduler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr(executors, "_REACHING", 1.0)
+    monkeypatch.setattr(executors, "_SCHEDULER_TIMEOUT_SECONDS", 1.0)
     local = prepare(tmp_path)
     create_identity("dask", tmp_path)
     party = local.folder / "shop" / "party.toml"
@@ -365,7 +367,7 @@ def test_a_file_that_is_lost_since_the_head_read_it(tmp_path: Path) -> None:
     """Whoever works on another shard finds it, too: the table is not whole, and no worker lost."""
     local = prepare(tmp_path)
     party, folder = local.folder / "bank" / "party.toml", local.folder / "bank" / "shards"
-    shard_table(PartyFile.load(party), Job.read(local.job), folder, 3)
+    write_party_shards(PartyConfig.load(party), Job.read(local.job_path), folder, 3)
     change(party, ("[data]", "[cluster]\nlocal = 1\n\n[data]"), ('"train.csv"', '"shards"'))
 
     def lose(event: Event) -> None:
@@ -397,7 +399,7 @@ def test_large_batches_are_predicted_in_shards(
     """The same to the last bit, explained or not; and what was revealed is in the report."""
     local = prepare(tmp_path, 3)
     if explain:
-        change(local.job, ("\n[params]", 'explain = "feature"\n\n[params]'))
+        change(local.job_path, ("\n[params]", 'explain = "feature"\n\n[params]'))
     if aligned:
         align(local)
     run(local, "train").checked()
@@ -406,10 +408,12 @@ def test_large_batches_are_predicted_in_shards(
         change(party, ("[data]", "[cluster]\nlocal = 1\n\n[data]"))
     asks = (local.recipient,) if explain else ()
     _, expected = run(local, "predict", explain=asks).checked()["shop"]
-    monkeypatch.setattr("privet.boosting.sharding.WORTHWHILE", 1)
+    monkeypatch.setattr("privet.boosting.sharding.MIN_SHARDED_ROWS", 1)
     found = run(local, "predict", wait=60, explain=asks)
     report, predictions = found.checked()["shop"]
-    with_memory = [found.results[name][0].worker_peak_rss_mb is not None for name in local.names]
+    with_memory = [
+        found.results[name][0].worker_peak_rss_mb is not None for name in local.party_names
+    ]
     assert with_memory == [local_workers, False]
     assert [event.kind for event in found.events["shop"]].count("workers") == 1
     assert predictions.ids.tolist() == expected.ids.tolist()
@@ -421,9 +425,11 @@ def test_large_batches_are_predicted_in_shards(
 
 
 def test_what_is_foreseen_of_each_machine(tmp_path: Path) -> None:
-    job = Job.read(prepare(tmp_path, shards=4).job)
-    found = foresee(job, 400_000, [10, 5]).figures(5.0, 100.0)
-    whole = foresee(job.model_copy(update={"shards": 1}), 400_000, [10, 5]).figures(5.0, 100.0)
+    job = Job.read(prepare(tmp_path, shards=4).job_path)
+    found = forecast_training(job, 400_000, [10, 5]).to_dict(5.0, 100.0)
+    whole = forecast_training(job.model_copy(update={"shards": 1}), 400_000, [10, 5]).to_dict(
+        5.0, 100.0
+    )
     assert found["memory_of_head"] < found["memory"] < whole["memory"]
     assert found["bytes_of_orders"] > 8 * 400_000  # the numbers of rows, and shares of sums
     assert (whole["memory_of_head"], whole["bytes_of_orders"]) == (0, 0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privet.config.job import Job
-from privet.data.partition import split_columns
+from privet.data.partition import split_frame
 from privet.errors import DisagreementError, InputError, PeerFailedError, PeerLostError, PrivetError
 from privet.experiments.local_federation import LocalFederation
 from privet.federation.monitoring.events import Event
@@ -32,7 +32,7 @@ def test_a_training_and_a_prediction(tmp_path: Path, task: str) -> None:
         assert same_tests(model_of(local), plain_model(local))
         predicted = run(local, "predict").checked()
         reports.append({})
-        for name in local.names:
+        for name in local.party_names:
             for verb, found in (("train", trained), ("predict", predicted)):
                 report = found[name][0]
                 reports[-1][name, verb] = (
@@ -59,7 +59,7 @@ def test_a_part_of_one_dealer_is_gone_on_with_by_three(tmp_path: Path) -> None:
     """Who deals is no part of a model."""
     local = prepare(tmp_path / "three", dealers=3)
     one = prepare(tmp_path / "one")
-    assert Job.read(local.job).digest == Job.read(one.job).digest
+    assert Job.read(local.job_path).digest == Job.read(one.job_path).digest
 
 
 def test_rows_are_aligned_by_one_of_them(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_too_few_rows_are_found_by_all(tmp_path: Path) -> None:
     local = prepare(tmp_path, dealers=3)
     align(local, minimum=1000)
     found = run(local, "train")
-    assert set(found.errors) == set(local.everybody)
+    assert set(found.errors) == set(local.member_names)
     for error in found.errors.values():
         assert "36 rows are common to all, and the job's minimum is 1,000" in str(error)
 
@@ -86,7 +86,7 @@ def test_a_service(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=2, dealers=3)
     run(local, "train").checked()
     service = Service(local)
-    requests = [service.queue.ask([identity]) for identity in ("1-3", "1-5")]
+    requests = [service.queue.submit_and_wait([identity]) for identity in ("1-3", "1-5")]
     for request, number in zip(requests, (3, 5), strict=True):
         assert request.predictions.tolist() == expected(service.model, [number])
     service.queue.close("the test is over")
@@ -96,17 +96,17 @@ def test_a_service(tmp_path: Path) -> None:
 def test_indicators_are_kept(tmp_path: Path) -> None:
     """Each dealer is told two of three parts of a seed; with other dealers, masks are others."""
     local = prepare(tmp_path, tables=1, dealers=3)
-    local.job.write_text(f"keep_indicators = true\n{local.job.read_text()}")
+    local.job_path.write_text(f"keep_indicators = true\n{local.job_path.read_text()}")
     costs = []
     for _ in range(2):
         found = run(local, "train", restart=True).checked()
         assert same_tests(model_of(local), plain_model(local))
         costs.append(found["bank"][0].bytes_sent)
     assert costs[1] < costs[0]
-    text = local.job.read_text()
+    text = local.job_path.read_text()
     first, second = text.index('name = "dealer1"'), text.index('name = "dealer2"')
     blocks = text[first:second], text[second : text.index('name = "dealer3"')]
-    local.job.write_text(text.replace(blocks[0] + blocks[1], blocks[1] + blocks[0]))
+    local.job_path.write_text(text.replace(blocks[0] + blocks[1], blocks[1] + blocks[0]))
     found = run(local, "train", restart=True).checked()
     assert found["bank"][0].bytes_sent == costs[0]
     assert same_tests(model_of(local), plain_model(local))
@@ -126,7 +126,7 @@ def test_a_dealer_that_is_lost_is_named_by_all(tmp_path: Path, dealer: str) -> N
         if name != dealer:
             assert isinstance(error, PeerLostError), (name, error)
             assert error.peer == dealer
-    assert set(found.errors) == set(local.everybody)
+    assert set(found.errors) == set(local.member_names)
     run(local, "train").checked()
     assert same_tests(model_of(local), plain_model(local))
 
@@ -143,7 +143,7 @@ def test_a_dealer_without_its_keys_ends_the_waiting_of_all(tmp_path: Path) -> No
     local = prepare(tmp_path, dealers=3)
     (tmp_path / "dealer3" / "dealer3.key").unlink()
     found = run(local, "train", wait=30.0, last=("dealer3",))
-    for name in set(local.everybody) - {"dealer3"}:
+    for name in set(local.member_names) - {"dealer3"}:
         assert isinstance(found.errors[name], PeerFailedError)
         assert found.errors[name].peer == "dealer3"  # type: ignore[attr-defined]
 
@@ -153,37 +153,37 @@ def test_seeds_that_two_dealers_do_not_share_are_refused(
 ) -> None:
     """Before anything is computed; both are named."""
     local = prepare(tmp_path, dealers=3)
-    meet = replicated.Fellows.meet
+    meet = replicated.DealerPeers.exchange_seeds
 
     def other(self: Any, n_parties: int, said: bytes) -> Any:
         name, parts = meet(self, n_parties, said)
-        if self.number == 1:
+        if self.dealer_index == 1:
             parts[1][0] = bytes(32)
         return name, parts
 
-    monkeypatch.setattr(replicated.Fellows, "meet", other)
+    monkeypatch.setattr(replicated.DealerPeers, "exchange_seeds", other)
     found = run(local, "train")
     told = str(found.errors["bank"])
     assert "dealer3 and dealer2 should have the same seed for us, and do not" in told
-    assert set(found.errors) == set(local.everybody)
+    assert set(found.errors) == set(local.member_names)
 
 
 def deal_ahead(local: LocalFederation, samples: int = N_SAMPLES, done: int = 0) -> list[Path]:
     """Let three dealers deal ahead by their command, and hand everybody its files."""
-    counts = [len(party.frame.names) for party in split_columns(rows(1), len(local.names))]
+    counts = [len(party.frame.names) for party in split_frame(rows(1), len(local.party_names))]
     options = [f"--features={','.join(map(str, counts))}", f"--samples={samples}", "--cuts=7"]
     running = {
-        name: local.start(
+        name: local.start_process(
             name, "train", f"--ahead={local.folder / name / 'dealt'}", f"--done={done}", *options
         )
-        for name in local.dealers
+        for name in local.dealer_names
     }
     for name, process in running.items():
         _, err = process.communicate(timeout=60)
         assert process.returncode == 0, (name, err)
     found = []
-    for name in local.names:
-        folders = [local.folder / dealer / "dealt" for dealer in local.dealers]
+    for name in local.party_names:
+        folders = [local.folder / dealer / "dealt" for dealer in local.dealer_names]
         paths = [folder / f"{name}.correlations" for folder in folders]
         found += paths
         listed = ", ".join(f'"{path}"' for path in paths)
@@ -197,7 +197,7 @@ def test_three_deal_ahead(tmp_path: Path) -> None:
     """Each into files of its own, which are used together, once."""
     local = prepare(tmp_path, tables=2, dealers=3)
     paths = deal_ahead(local)
-    trained = run(local, "train", absent=local.dealers).checked()
+    trained = run(local, "train", absent=local.dealer_names).checked()
     assert trained["bank"][0].correlations == "ahead"
     assert same_tests(model_of(local), plain_model(local))
     assert not any(path.exists() for path in paths)
@@ -218,14 +218,14 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
         start = whole.index("correlations = [")
         end = whole.index("]", start) + 1
         party.write_text(whole[:start] + f"correlations = [{listed}]" + whole[end:])
-        found = run(local, "train", absent=(*local.dealers, "shop"), wait=2.0)
+        found = run(local, "train", absent=(*local.dealer_names, "shop"), wait=2.0)
         assert complaint in str(found.errors["bank"])
     party.write_text(whole)
-    for dealer in local.dealers:
+    for dealer in local.dealer_names:
         (local.folder / dealer / "dealt").rename(local.folder / dealer / "old")
     deal_ahead(local)
     (local.folder / "dealer2" / "old" / "bank.correlations").replace(paths[1])
-    found = run(local, "train", absent=(*local.dealers, "shop"), wait=2.0)
+    found = run(local, "train", absent=(*local.dealer_names, "shop"), wait=2.0)
     assert "is of another dealing than" in str(found.errors["bank"])
 
 
@@ -233,11 +233,11 @@ def test_dealers_that_deal_ahead_for_other_work(tmp_path: Path) -> None:
     """They find out before they deal, and write nothing."""
     local = prepare(tmp_path, tables=1, dealers=3)
     running = {}
-    for name in local.dealers:
+    for name in local.dealer_names:
         samples = 40 if name == "dealer2" else 39
         folder = local.folder / name / "dealt"
         options = ("--features=2,2", f"--samples={samples}", "--cuts=7", f"--ahead={folder}")
-        running[name] = local.start(name, "train", *options)
+        running[name] = local.start_process(name, "train", *options)
     for name, process in running.items():
         _, err = process.communicate(timeout=60)
         assert process.returncode == DisagreementError.exit_code, (name, err)
@@ -248,8 +248,8 @@ def test_dealers_that_deal_ahead_for_other_work(tmp_path: Path) -> None:
 def played(folder: Path) -> LocalFederation:
     """Return a federation whose participants play the dealers, each starting one with itself."""
     local = prepare(folder, tables=2, names=THREE, dealers=3)
-    for dealer, player in zip(local.dealers, THREE, strict=True):
-        change(local.job, (f'name = "{dealer}"', f'name = "{dealer}"\nby = "{player}"'))
+    for dealer, player in zip(local.dealer_names, THREE, strict=True):
+        change(local.job_path, (f'name = "{dealer}"', f'name = "{dealer}"\nby = "{player}"'))
         keys = local.folder / dealer
         change(
             local.folder / player / "party.toml",
@@ -266,7 +266,7 @@ def test_participants_play_the_dealers(tmp_path: Path) -> None:
     """Each in a process of its own; nobody from outside is there."""
     local = played(tmp_path)
     for verb in ("train", "predict"):
-        running = {name: local.start(name, verb) for name in THREE}
+        running = {name: local.start_process(name, verb) for name in THREE}
         for name, process in running.items():
             _, err = process.communicate(timeout=60)
             assert process.returncode == 0, (name, err)
@@ -283,11 +283,11 @@ def contact(number: int) -> str:
 
 def job_with(local: LocalFederation, *dealers: str, **terms: str) -> None:
     """Replace a job's dealer by others."""
-    text = local.job.read_text()
+    text = local.job_path.read_text()
     start, end = text.index("[dealer]"), text.index("[[participants]]")
     listed = "".join(f"[[dealers]]\n{dealer}\n" for dealer in dealers)
     said = "".join(f"{key} = {value}\n" for key, value in terms.items())
-    local.job.write_text(said + text[:start] + listed + text[end:])
+    local.job_path.write_text(said + text[:start] + listed + text[end:])
 
 
 @pytest.mark.parametrize(
@@ -345,33 +345,33 @@ def test_jobs_that_are_refused(
     local = prepare(tmp_path, names=THREE)
     job_with(local, *dealers, **terms)
     with pytest.raises(InputError, match=complaint):
-        Job.read(local.job)
+        Job.read(local.job_path)
 
 
 def test_jobs_that_are_taken(tmp_path: Path) -> None:
     """One of [[dealers]] is what [dealer] is; three may have names, and be played."""
     local = prepare(tmp_path, names=THREE)
     job_with(local, contact(0))
-    assert Job.read(local.job).dealer_names == ("dealer",)
+    assert Job.read(local.job_path).dealer_names == ("dealer",)
     local = prepare(tmp_path / "named", names=THREE)
     job_with(local, contact(0) + 'name = "notary"', contact(1), contact(2))
-    assert Job.read(local.job).dealer_names == ("notary", "dealer2", "dealer3")
+    assert Job.read(local.job_path).dealer_names == ("notary", "dealer2", "dealer3")
     local = prepare(tmp_path / "played", names=THREE)
     job_with(local, *(contact(k) + f'by = "{name}"' for k, name in enumerate(THREE)))
-    job = Job.read(local.job)
-    assert job.played_by == dict(zip(job.dealer_names, THREE, strict=True))
-    assert "dealers' players" in job.terms()
+    job = Job.read(local.job_path)
+    assert job.dealer_operators == dict(zip(job.dealer_names, THREE, strict=True))
+    assert "dealers' players" in job.list_agreed_settings()
 
 
 def test_all_must_mean_the_same_dealers(tmp_path: Path) -> None:
     """Whoever has another order of them finds out before anything is computed."""
     local = prepare(tmp_path, dealers=3)
-    text = local.job.read_text()
+    text = local.job_path.read_text()
     other = tmp_path / "other.toml"
     first, second = text.index('name = "dealer1"'), text.index('name = "dealer2"')
     blocks = text[first:second], text[second : text.index('name = "dealer3"')]
     other.write_text(text.replace(blocks[0] + blocks[1], blocks[1] + blocks[0]))
     found = run(local, "train", jobs={"bank": other}, wait=5.0)
-    assert set(found.errors) == set(local.everybody)
+    assert set(found.errors) == set(local.member_names)
     assert all(isinstance(error, PrivetError) for error in found.errors.values())
     assert any("dealers" in str(error) for error in found.errors.values())

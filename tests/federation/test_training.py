@@ -14,23 +14,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privet.boosting.cost_estimate import estimate
+from privet.boosting.cost_estimate import estimate_cost
 from privet.boosting.model import Model
 from privet.boosting.training import TrainingState
 from privet.config.job import Job
-from privet.config.party import PartyFile
-from privet.data.frame import ByColumn
+from privet.config.party import PartyConfig
+from privet.data.frame import LazyFrame
 from privet.data.reader import read_frame
 from privet.errors import DisagreementError, ModelError, ParameterError, PeerError, UnavailableError
-from privet.experiments.local_federation import LocalFederation, free_ports
-from privet.federation.alignment.alignment import compare_ids
+from privet.experiments.local_federation import LocalFederation, find_free_ports
+from privet.federation.alignment.alignment import compare_ids_on_shares
 from privet.federation.monitoring.events import Event
-from privet.federation.preflight import foresee
-from privet.federation.session.session import Seat
-from privet.federation.training import train_part
-from privet.objectives.classification import sigmoid
-from privet.runtime.cost import cost_of
-from privet.storage.checkpoint import Checkpoints
+from privet.federation.preflight import forecast_training
+from privet.federation.session.session import LocalMember
+from privet.federation.training import run_training
+from privet.objectives.classification import compute_sigmoid
+from privet.runtime.cost import count_program_cost
+from privet.storage.checkpoint import CheckpointStore
 from privet.storage.model_part import load_part
 from privet.transport.tls import renew_identity
 from tests.federation.harness import (
@@ -54,7 +54,7 @@ def plain_model(local: LocalFederation) -> Model:
             id="id",
             label="label" if name == local.recipient else None,
         )
-        for name in local.names
+        for name in local.party_names
     }
     return model_in_the_clear(local, frames)
 
@@ -79,25 +79,32 @@ def test_training_gives_the_model_of_plain_training(trained: LocalFederation) ->
     assert same_tests(model, plain)
     np.testing.assert_allclose(model.leaf_values, plain.leaf_values, atol=1e-4)
     for name in NAMES:
-        assert stat.S_IMODE(trained.part(name).stat().st_mode) == 0o600
-        folder = trained.part(name).parent
+        assert stat.S_IMODE(trained.get_part_path(name).stat().st_mode) == 0o600
+        folder = trained.get_part_path(name).parent
         assert sorted(p.name for p in folder.iterdir()) == AT_THE_END
         kept = sorted(path.suffix for path in (folder / AT_THE_END[0]).iterdir())
         assert kept == [".ended", ".tables"]
-    assert len({load_part(trained.part(name)).model for name in NAMES}) == 1
+    assert len({load_part(trained.get_part_path(name)).model_id for name in NAMES}) == 1
 
 
 def test_the_report_is_what_the_plan_says(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     found = run(local, "train").checked()
     reports = [found[name][0] for name in NAMES]
-    job = Job.read(local.job)
+    job = Job.read(local.job_path)
     # Of five columns, one is rounded to a few numbers and missing in places.
-    federation = job.federation(load_part(local.part("bank")).part.features, (7, 7, 7, 7, 7))
-    due, ids = estimate(federation, federation.plan(40)), cost_of(compare_ids, len(NAMES), None)
+    federation = job.make_training_spec(
+        load_part(local.get_part_path("bank")).part.features, (7, 7, 7, 7, 7)
+    )
+    due, ids = (
+        estimate_cost(federation, federation.make_plan(40)),
+        count_program_cost(compare_ids_on_shares, len(NAMES), None),
+    )
     assert {report.rounds for report in reports} == {ids.rounds + due.rounds}
-    assert sum(report.bytes_sent for report in reports) == ids.online + due.online
-    assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
+    assert sum(report.bytes_sent for report in reports) == ids.online_bytes + due.online_bytes
+    assert (
+        sum(report.bytes_from_dealer for report in reports) == ids.offline_bytes + due.offline_bytes
+    )
     assert {report.correlations for report in reports} == {"live"}
     told = {(reveal.what, tuple(reveal.to)) for report in reports for reveal in report.reveals}
     assert {what for what, _ in told} == {
@@ -120,17 +127,20 @@ def test_what_is_foreseen_is_what_the_report_has(tmp_path: Path, aligned: bool) 
     reports = [found.checked()[name][0] for name in NAMES]
     told = [e.fields["cuts"] for name in NAMES for e in found.events[name] if e.kind == "cuts"]
     counts = tuple(count for own in told for count in own.values())
-    due = foresee(
-        Job.read(local.job), reports[0].n_samples, [len(own) for own in told], cut_counts=counts
-    ).cost
+    due = forecast_training(
+        Job.read(local.job_path),
+        reports[0].n_samples,
+        [len(own) for own in told],
+        cut_counts=counts,
+    ).estimate
     assert {report.rounds for report in reports} == {due.rounds}
-    assert sum(report.bytes_sent for report in reports) == due.online
-    assert sum(report.bytes_from_dealer for report in reports) == due.offline
+    assert sum(report.bytes_sent for report in reports) == due.online_bytes
+    assert sum(report.bytes_from_dealer for report in reports) == due.offline_bytes
     (said,) = (event.fields for event in found.events["bank"] if event.kind == "started")
     assert (said["rounds"], said["bytes_online"], said["bytes_offline"]) == (
         due.rounds,
-        due.online,
-        due.offline,
+        due.online_bytes,
+        due.offline_bytes,
     )
 
 
@@ -191,7 +201,7 @@ def last_common(local: LocalFederation) -> int:
 
 def stages(local: LocalFederation, name: str) -> list[Path]:
     """Return the stages that a participant has."""
-    folder = local.part(name).parent / "rehearsal.checkpoints"
+    folder = local.get_part_path(name).parent / "rehearsal.checkpoints"
     return [*folder.glob("*.scores"), *folder.glob("*.ended")]
 
 
@@ -203,7 +213,7 @@ def test_a_training_cut_short_goes_on(tmp_path: Path, protocol: str) -> None:
     for name in ("bank", "dealer"):
         assert isinstance(first.errors[name], PeerError)
         assert "shop" in str(first.errors[name])
-    assert not any(local.part(name).exists() for name in NAMES)
+    assert not any(local.get_part_path(name).exists() for name in NAMES)
     done = last_common(local)
     assert done in (1, 2)
     second = run(local, "train")
@@ -214,7 +224,7 @@ def test_a_training_cut_short_goes_on(tmp_path: Path, protocol: str) -> None:
         np.testing.assert_allclose(
             model_of(local).leaf_values, plain_model(local).leaf_values, atol=1e-4
         )
-    folders = [local.part(name).parent for name in NAMES]
+    folders = [local.get_part_path(name).parent for name in NAMES]
     assert all(sorted(p.name for p in folder.iterdir()) == AT_THE_END for folder in folders)
 
 
@@ -232,11 +242,13 @@ def test_checkpoints_of_different_runs_do_not_mix(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
     kept = {
-        name: (local.part(name).parent / "rehearsal.checkpoints").rename(tmp_path / f"{name}.1")
+        name: (local.get_part_path(name).parent / "rehearsal.checkpoints").rename(
+            tmp_path / f"{name}.1"
+        )
         for name in NAMES
     }
     run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
-    checkpoints = local.part("bank").parent / "rehearsal.checkpoints"
+    checkpoints = local.get_part_path("bank").parent / "rehearsal.checkpoints"
     checkpoints.rename(tmp_path / "bank.2")
     kept["bank"].rename(checkpoints)
     kept_files = sorted(path.name for path in checkpoints.iterdir())
@@ -253,7 +265,7 @@ def test_checkpoints_of_different_runs_do_not_mix(tmp_path: Path) -> None:
 def test_nobodys_progress_is_thrown_away_unasked(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
-    checkpoints = local.part("bank").parent / "rehearsal.checkpoints"
+    checkpoints = local.get_part_path("bank").parent / "rehearsal.checkpoints"
     away = checkpoints.rename(tmp_path / "away")
     found = run(local, "train")
     with pytest.raises(DisagreementError, match=r"tables done: none here, 1 in run .* at shop"):
@@ -266,7 +278,7 @@ def test_nobodys_progress_is_thrown_away_unasked(tmp_path: Path) -> None:
 def test_one_that_fell_in_the_first_table(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     run(local, "train", tells=end_after(1))  # type: ignore[arg-type]
-    shutil.rmtree(local.part("bank").parent / "rehearsal.checkpoints", ignore_errors=True)
+    shutil.rmtree(local.get_part_path("bank").parent / "rehearsal.checkpoints", ignore_errors=True)
     assert run(local, "train").checked()["shop"][0].resumed_from == 0
     assert same_tests(model_of(local), plain_model(local))
 
@@ -274,9 +286,9 @@ def test_one_that_fell_in_the_first_table(tmp_path: Path) -> None:
 def test_addresses_and_keys_may_change_on_the_way(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
-    text = local.job.read_text()
-    port = Job.read(local.job).contact("dealer").address.rpartition(":")[2]
-    local.job.write_text(text.replace(port, str(free_ports(1)[0])))
+    text = local.job_path.read_text()
+    port = Job.read(local.job_path).get_entry("dealer").address.rpartition(":")[2]
+    local.job_path.write_text(text.replace(port, str(find_free_ports(1)[0])))
     done = last_common(local)
     assert run(local, "train").checked()["bank"][0].resumed_from == done
 
@@ -293,9 +305,9 @@ def test_a_certificate_is_renewed_without_a_new_job(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_there_is_not_trained_again(trained: LocalFederation) -> None:
-    before = {name: load_part(trained.part(name)).model for name in NAMES}
+    before = {name: load_part(trained.get_part_path(name)).model_id for name in NAMES}
     found = run(trained, "train").checked()
-    assert {name: load_part(trained.part(name)).model for name in NAMES} == before
+    assert {name: load_part(trained.get_part_path(name)).model_id for name in NAMES} == before
     assert found["bank"][0].rounds == 0
 
 
@@ -313,15 +325,15 @@ def test_one_killed_before_its_last_checkpoint(
 ) -> None:
     """The others are done: they keep the stages before, until they know that all have the last."""
     local = prepare(tmp_path)
-    save = Checkpoints.save
+    save = CheckpointStore.save
 
-    def fail_at_last(self: Checkpoints, state: TrainingState, run: str) -> None:
+    def fail_at_last(self: CheckpointStore, state: TrainingState, run: str) -> None:
         if "shop" in str(self.folder) and state.part.n_tables == 3:
             raise KilledError
         save(self, state, run)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "save", fail_at_last)
+        patch.setattr(CheckpointStore, "save", fail_at_last)
         run(local, "train")
     assert last_common(local) == 2
     assert run(local, "train").checked()["bank"][0].resumed_from == 2
@@ -330,20 +342,20 @@ def test_one_killed_before_its_last_checkpoint(
 
 def test_one_has_its_part_and_the_other_only_its_last_checkpoint(tmp_path: Path) -> None:
     local = prepare(tmp_path)
-    checkpoints = local.part("shop").parent / "rehearsal.checkpoints"
+    checkpoints = local.get_part_path("shop").parent / "rehearsal.checkpoints"
 
     def keep(event: Event) -> None:
         if event.kind == "table" and event.fields["table"] == 3:
             shutil.copytree(checkpoints, tmp_path / "kept")
 
     run(local, "train", tells={"shop": keep}).checked()
-    before = load_part(local.part("shop"))
-    local.part("shop").unlink()
+    before = load_part(local.get_part_path("shop"))
+    local.get_part_path("shop").unlink()
     shutil.rmtree(checkpoints)
     (tmp_path / "kept").rename(checkpoints)
     found = run(local, "train").checked()
     assert found["shop"][0].resumed_from == 3
-    assert load_part(local.part("shop")).model == before.model
+    assert load_part(local.get_part_path("shop")).model_id == before.model_id
     assert same_tests(model_of(local), plain_model(local))
 
 
@@ -402,7 +414,7 @@ def test_a_checkpoint_of_another_job_or_other_data_is_refused(tmp_path: Path) ->
     with pytest.raises(ModelError, match="belongs to other data"):
         raise found.errors["bank"]
     data.write_text("\n".join(lines) + "\n")
-    change(local.job, ("depth = 2", "depth = 3"))
+    change(local.job_path, ("depth = 2", "depth = 3"))
     found = run(local, "train", wait=2.0)
     with pytest.raises(ModelError, match="belongs to another job"):
         raise found.errors["bank"]
@@ -411,12 +423,12 @@ def test_a_checkpoint_of_another_job_or_other_data_is_refused(tmp_path: Path) ->
 def test_the_part_of_another_job_is_not_replaced(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1)
     run(local, "train").checked()
-    before = local.part("bank").read_bytes()
-    change(local.job, ("depth = 2", "depth = 3"))
+    before = local.get_part_path("bank").read_bytes()
+    change(local.job_path, ("depth = 2", "depth = 3"))
     found = run(local, "train", wait=2.0)
     with pytest.raises(ModelError, match="trained by another job"):
         raise found.errors["bank"]
-    assert local.part("bank").read_bytes() == before
+    assert local.get_part_path("bank").read_bytes() == before
 
 
 def test_parts_of_different_models_are_refused(tmp_path: Path, trained: LocalFederation) -> None:
@@ -430,7 +442,7 @@ def test_parts_of_different_models_are_refused(tmp_path: Path, trained: LocalFed
             target.write_bytes(path.read_bytes())
             target.chmod(0o600)
     run(other, "train").checked()
-    other.part("bank").write_bytes(trained.part("bank").read_bytes())
+    other.get_part_path("bank").write_bytes(trained.get_part_path("bank").read_bytes())
     found = run(other, "predict")
     for name in (*NAMES, "dealer"):
         with pytest.raises(DisagreementError, match=r"model: \w+ "):
@@ -442,12 +454,12 @@ def test_somebody_elses_part(trained: LocalFederation, tmp_path: Path) -> None:
         LocalFederation(trained.folder, NAMES), "predict", absent=("bank", "dealer"), wait=0.5
     )
     assert isinstance(found.errors["shop"], PeerError)
-    kept = trained.part("shop").read_bytes()
+    kept = trained.get_part_path("shop").read_bytes()
     try:
-        trained.part("shop").write_bytes(trained.part("bank").read_bytes())
+        trained.get_part_path("shop").write_bytes(trained.get_part_path("bank").read_bytes())
         found = run(trained, "predict", absent=("bank", "dealer"), wait=0.5)
     finally:
-        trained.part("shop").write_bytes(kept)
+        trained.get_part_path("shop").write_bytes(kept)
     with pytest.raises(ModelError, match="is the part of bank, not of shop"):
         raise found.errors["shop"]
 
@@ -494,7 +506,7 @@ def test_a_disk_that_fills_up_while_training(
 def test_events_are_for_machines_too(trained: LocalFederation, tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=2)
     events = {
-        n: [e for e in told if not e.passing] for n, told in run(local, "train").events.items()
+        n: [e for e in told if not e.is_transient] for n, told in run(local, "train").events.items()
     }
     kinds = [event.kind for event in events["bank"] if event.kind != "waiting"]
     assert kinds == ["listening", "connected", "cuts", "started", "table", "table"]
@@ -507,7 +519,7 @@ def test_events_are_for_machines_too(trained: LocalFederation, tmp_path: Path) -
 def test_who_watches_sees_how_it_stands(tmp_path: Path) -> None:
     found = run(prepare(tmp_path, tables=2), "train")
     report = found.checked()["bank"][0]
-    standing = [event.fields for event in found.events["bank"] if event.passing]
+    standing = [event.fields for event in found.events["bank"] if event.is_transient]
     for fields in standing:
         json.dumps(fields)
     last = standing[-1]
@@ -524,7 +536,7 @@ def test_who_watches_sees_how_it_stands(tmp_path: Path) -> None:
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_the_loss_is_revealed_where_all_agreed(tmp_path: Path, task: str) -> None:
     local = prepare(tmp_path)
-    change(local.job, ('task = "classification"', f'task = "{task}"\nreveal_loss = true'))
+    change(local.job_path, ('task = "classification"', f'task = "{task}"\nreveal_loss = true'))
     found = run(local, "train")
     reports = [found.checked()[name][0] for name in NAMES]
     told = {
@@ -542,11 +554,11 @@ def test_the_loss_is_revealed_where_all_agreed(tmp_path: Path, task: str) -> Non
             bucket=model.bucket[: table + 1],
             threshold=model.threshold[: table + 1],
             leaf_values=model.leaf_values[: table + 1],
-            pass_share=None,
+            left_fraction=None,
         )
-        scores.append(part.score(rows(1).columns))
+        scores.append(part.predict_scores(rows(1).columns))
     if task == "classification":
-        residuals = [sigmoid(score) - label for score in scores]
+        residuals = [compute_sigmoid(score) - label for score in scores]
     else:
         # In the label's unit, which is a power of two: here 1.
         residuals = [score - label for score in scores]
@@ -554,18 +566,25 @@ def test_the_loss_is_revealed_where_all_agreed(tmp_path: Path, task: str) -> Non
     assert told["bank"] == pytest.approx(expected, abs=2**-13)
     reveals = {(r.what, tuple(r.to)): r.count for r in reports[0].reveals}
     assert reveals["training loss", NAMES] == 3
-    job = Job.read(local.job)
+    job = Job.read(local.job_path)
     # Of five columns, one is rounded to a few numbers and missing in places.
-    federation = job.federation(load_part(local.part("bank")).part.features, (7, 7, 7, 7, 7))
-    due, ids = estimate(federation, federation.plan(40)), cost_of(compare_ids, len(NAMES), None)
+    federation = job.make_training_spec(
+        load_part(local.get_part_path("bank")).part.features, (7, 7, 7, 7, 7)
+    )
+    due, ids = (
+        estimate_cost(federation, federation.make_plan(40)),
+        count_program_cost(compare_ids_on_shares, len(NAMES), None),
+    )
     assert reports[0].rounds == ids.rounds + due.rounds
-    assert sum(report.bytes_sent for report in reports) == ids.online + due.online
-    assert sum(report.bytes_from_dealer for report in reports) == ids.offline + due.offline
+    assert sum(report.bytes_sent for report in reports) == ids.online_bytes + due.online_bytes
+    assert (
+        sum(report.bytes_from_dealer for report in reports) == ids.offline_bytes + due.offline_bytes
+    )
 
 
 def test_the_paper_has_no_loss_to_reveal(tmp_path: Path) -> None:
     local = prepare(tmp_path, protocol="paper")
-    change(local.job, ("[params]", "reveal_loss = true\n[params]"))
+    change(local.job_path, ("[params]", "reveal_loss = true\n[params]"))
     errors = run(local, "train").errors
     for name in (*NAMES, "dealer"):
         with pytest.raises(ParameterError, match="the protocol paper has no loss"):
@@ -580,21 +599,21 @@ def test_a_table_is_gone_before_anybody_is_met(
     local = prepare(tmp_path)
     if aligned:
         align(local)
-    job, folder = Job.read(local.job), local.folder / "bank"
-    read, tables = PartyFile.read_rows, list[weakref.ref[ByColumn]]()
+    job, folder = Job.read(local.job_path), local.folder / "bank"
+    read, tables = PartyConfig.read_rows, list[weakref.ref[LazyFrame]]()
 
-    def read_rows(self: PartyFile, job: Job) -> ByColumn:
+    def read_rows(self: PartyConfig, job: Job) -> LazyFrame:
         rows = read(self, job)
         tables.append(weakref.ref(rows))
         return rows
 
-    def meet(_: Seat, **__: object) -> None:
+    def meet(_: LocalMember, **__: object) -> None:
         (table,) = tables
         assert (table() is not None) == aligned
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(PartyFile, "read_rows", read_rows)
-    monkeypatch.setattr(Seat, "meet", meet)
-    seat = Seat.take(job, "bank", str(folder / "bank.key"), str(folder / "bank.crt"))
+    monkeypatch.setattr(PartyConfig, "read_rows", read_rows)
+    monkeypatch.setattr(LocalMember, "connect", meet)
+    seat = LocalMember.from_keys(job, "bank", str(folder / "bank.key"), str(folder / "bank.crt"))
     with pytest.raises(KeyboardInterrupt):
-        train_part(PartyFile.load(folder / "party.toml"), seat)
+        run_training(PartyConfig.load(folder / "party.toml"), seat)

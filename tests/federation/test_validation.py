@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.boosting.preparation import prepare as prepare_rows
-from privet.boosting.reference import Grown
-from privet.boosting.simulation import train_watched
-from privet.boosting.training import SUITES
+from privet.boosting.preparation import prepare_data as prepare_rows
+from privet.boosting.reference import ModelWithLosses
+from privet.boosting.simulation import train_locally_with_losses
+from privet.boosting.training import PROTOCOL_TYPES
 from privet.config.job import Job
 from privet.data.reader import read_frame
 from privet.errors import CorrelationError, DisagreementError, ModelError, ParameterError, PeerError
 from privet.experiments.local_federation import LocalFederation
 from privet.federation.monitoring.events import Event
-from privet.protocols.masked.protocol import MaskedSuite
+from privet.protocols.masked.protocol import MaskedProtocol
 from privet.storage.model_part import load_part
 from tests.federation.harness import (
     N_SAMPLES,
@@ -39,13 +39,13 @@ WORD = "number of tables to keep, or none yet"
 def watching(folder: Path, params: str = "", terms: str = "", **job: Any) -> LocalFederation:
     """Return a federation that sets a quarter of its rows aside."""
     local = prepare(folder, **job)
-    change(local.job, ("[params]\n", f"{terms}\n[params]\nvalidation = 0.25\n{params}\n"))
+    change(local.job_path, ("[params]\n", f"{terms}\n[params]\nvalidation = 0.25\n{params}\n"))
     return local
 
 
-def in_the_clear(local: LocalFederation) -> Grown:
+def in_the_clear(local: LocalFederation) -> ModelWithLosses:
     """Return what training in the clear gives."""
-    params = Job.read(local.job).hyper_parameters()
+    params = Job.read(local.job_path).make_params()
     prepared = [
         prepare_rows(
             name,
@@ -53,14 +53,14 @@ def in_the_clear(local: LocalFederation) -> Grown:
                 local.folder / name / "train.csv",
                 id="id",
                 label="label" if name == local.recipient else None,
-            ).by_column(),
+            ).to_lazy(),
             params,
         )
-        for name in local.names
+        for name in local.party_names
     ]
     label = prepared[-1].label
     assert label is not None
-    return train_watched([own.columns for own in prepared], label, params)
+    return train_locally_with_losses([own.columns for own in prepared], label, params)
 
 
 def losses_of(found: Run) -> list[float]:
@@ -74,7 +74,7 @@ def losses_of(found: Run) -> list[float]:
 def scripted(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None:
     """Have the label's holder believe that these are the losses, one after each table."""
     rest = iter(losses)
-    monkeypatch.setattr(MaskedSuite, "validation_loss_of", lambda *_: next(rest))
+    monkeypatch.setattr(MaskedProtocol, "decode_validation_loss", lambda *_: next(rest))
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
@@ -162,14 +162,14 @@ def test_one_has_its_part_and_the_other_only_its_last_checkpoint(
     """What all were told is known to whoever ended: nothing is trained again."""
     local = watching(tmp_path, "patience = 2", tables=9)
     scripted(monkeypatch, [0.5, 0.4, 0.6, 0.7])
-    checkpoints = local.part(loses).parent / "rehearsal.checkpoints"
+    checkpoints = local.get_part_path(loses).parent / "rehearsal.checkpoints"
 
     def keep(event: Event) -> None:
         if event.kind == "table" and event.fields["table"] == 4:
             shutil.copytree(checkpoints, tmp_path / "kept")
 
     first = run(local, "train", tells={loses: keep}).checked()
-    local.part(loses).unlink()
+    local.get_part_path(loses).unlink()
     shutil.rmtree(checkpoints)
     (tmp_path / "kept").rename(checkpoints)
     again = run(local, "train").checked()
@@ -196,12 +196,12 @@ def test_more_tables_later(tmp_path: Path) -> None:
     """As if all had been trained at once; the part is replaced when the new one is complete."""
     local = watching(tmp_path, tables=2)
     first = run(local, "train")
-    before = {name: load_part(local.part(name)) for name in NAMES}
-    change(local.job, ("tables = 2", "tables = 5"))
+    before = {name: load_part(local.get_part_path(name)) for name in NAMES}
+    change(local.job_path, ("tables = 2", "tables = 5"))
     cut = run(local, "train", tells=end_after(4))  # type: ignore[arg-type]
     assert cut.errors
-    assert load_part(local.part("bank")).model == before["bank"].model
-    old = local.part("bank").read_bytes()
+    assert load_part(local.get_part_path("bank")).model_id == before["bank"].model_id
+    old = local.get_part_path("bank").read_bytes()
     found = run(local, "train")
     assert {found.checked()[name][0].tables for name in NAMES} == {5}
     assert found.results["bank"][0].resumed_from in (3, 4)
@@ -209,10 +209,10 @@ def test_more_tables_later(tmp_path: Path) -> None:
     assert (model_of(local).feature == plain.model.feature).all()
     assert losses_of(found) == pytest.approx(plain.losses, abs=1e-3)
     assert losses_of(found)[:2] == losses_of(first)
-    part = load_part(local.part("bank")).part
+    part = load_part(local.get_part_path("bank")).part
     assert (part.leaf_shares[:2] == before["bank"].part.leaf_shares).all()
     # Old and new parts do not go together.
-    local.part("bank").write_bytes(old)
+    local.get_part_path("bank").write_bytes(old)
     mixed = run(local, "predict")
     for error in mixed.errors.values():
         assert isinstance(error, DisagreementError)
@@ -221,7 +221,7 @@ def test_more_tables_later(tmp_path: Path) -> None:
 def test_more_tables_without_validation_rows(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1)
     run(local, "train").checked()
-    change(local.job, ("tables = 1", "tables = 3"))
+    change(local.job_path, ("tables = 1", "tables = 3"))
     found = run(local, "train").checked()
     assert found["bank"][0].resumed_from == 1
     assert (model_of(local).feature == in_the_clear(local).model.feature).all()
@@ -232,20 +232,20 @@ def test_more_tables_after_stopping_early(tmp_path: Path, monkeypatch: pytest.Mo
     local = watching(tmp_path, "patience = 2", tables=9)
     scripted(monkeypatch, [0.5, 0.4, 0.6, 0.7])
     run(local, "train").checked()
-    change(local.job, ("patience = 2", "patience = 3"))
+    change(local.job_path, ("patience = 2", "patience = 3"))
     scripted(monkeypatch, [0.6, 0.3, 0.4, 0.5, 0.6])
     found = run(local, "train")
     assert found.checked()["bank"][0].resumed_from == 2
     assert losses_of(found) == [0.5, 0.4, 0.6, 0.3, 0.4, 0.5, 0.6]
     assert {found.results[name][0].tables for name in NAMES} == {4}
-    change(local.job, ("patience = 3\n", "\n"), ("tables = 9", "tables = 4"))
+    change(local.job_path, ("patience = 3\n", "\n"), ("tables = 9", "tables = 4"))
     assert (model_of(local).feature == in_the_clear(local).model.feature).all()
 
 
 def test_fewer_tables_than_there_are(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=3)
     run(local, "train").checked()
-    change(local.job, ("tables = 3", "tables = 2"))
+    change(local.job_path, ("tables = 3", "tables = 2"))
     found = run(local, "train", wait=2.0)
     with pytest.raises(ParameterError, match=r"tables: 3 are trained already, .* --restart"):
         raise found.errors["bank"]
@@ -255,9 +255,9 @@ def test_fewer_tables_than_there_are(tmp_path: Path) -> None:
 def test_scores_that_are_gone(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1)
     run(local, "train").checked()
-    shutil.rmtree(local.part("bank").parent / "rehearsal.checkpoints")
+    shutil.rmtree(local.get_part_path("bank").parent / "rehearsal.checkpoints")
     assert run(local, "train").checked()["bank"][0].rounds == 0
-    change(local.job, ("tables = 1", "tables = 2"))
+    change(local.job_path, ("tables = 1", "tables = 2"))
     found = run(local, "train", wait=2.0)
     with pytest.raises(ModelError, match=r"train more of them is gone.* --restart"):
         raise found.errors["bank"]
@@ -292,7 +292,7 @@ def test_a_dealing_ahead_is_left_where_training_stops(
     assert {found.checked()[name][0].tables for name in NAMES} == {1}
     told = {r.what: r.to for r in found.results["bank"][0].reveals}
     assert told[WORD] == ["bank", "shop"]
-    change(local.job, ("tables = 9", "tables = 12"))
+    change(local.job_path, ("tables = 9", "tables = 12"))
     deal_for(local)
     again = run(local, "train", absent=("dealer",), wait=2.0)
     with pytest.raises(CorrelationError, match="tables done: 0, and here it is 1"):
@@ -302,7 +302,7 @@ def test_a_dealing_ahead_is_left_where_training_stops(
 def test_a_dealing_of_another_length(tmp_path: Path) -> None:
     local = watching(tmp_path)
     deal_for(local)
-    change(local.job, ("tables = 3", "tables = 4"))
+    change(local.job_path, ("tables = 3", "tables = 4"))
     found = run(local, "train", absent=("dealer",), wait=2.0)
     with pytest.raises(CorrelationError, match="was dealt for a training of: 3 tables"):
         raise found.errors["bank"]
@@ -350,10 +350,10 @@ def test_what_cannot_be_dealt_ahead(tmp_path: Path, terms: str) -> None:
 )
 def test_jobs_that_make_no_sense(tmp_path: Path, terms: str, params: str, complaint: str) -> None:
     local = prepare(tmp_path)
-    text = local.job.read_text()
+    text = local.job_path.read_text()
     if terms.startswith("protocol"):
         text = "\n".join(line for line in text.splitlines() if not line.startswith("protocol"))
-    local.job.write_text(text.replace("[params]", f"{terms}\n[params]\n{params}"))
-    assert not SUITES["paper"].has_validation
+    local.job_path.write_text(text.replace("[params]", f"{terms}\n[params]\n{params}"))
+    assert not PROTOCOL_TYPES["paper"].supports_validation
     with pytest.raises(ParameterError, match=complaint):
-        Job.read(local.job)
+        Job.read(local.job_path)

@@ -9,7 +9,7 @@ import pytest
 
 from privet.boosting.binning import bucket_columns
 from privet.boosting.model import Model
-from privet.boosting.simulation import train
+from privet.boosting.simulation import train_locally
 from privet.config.job import Job
 from privet.data.reader import read_frame
 from privet.errors import InputError
@@ -33,11 +33,11 @@ def describe(local: LocalFederation, line: str, name: str = "shop") -> None:
 
 
 def say_weighted(local: LocalFederation) -> None:
-    change(local.job, ("[params]", "weighted = true\n\n[params]"))
+    change(local.job_path, ("[params]", "weighted = true\n\n[params]"))
 
 
 def expected(local: LocalFederation, weight: np.ndarray) -> Model:
-    params = Job.read(local.job).hyper_parameters()
+    params = Job.read(local.job_path).make_params()
     frames = {
         name: read_frame(
             local.folder / name / "train.csv",
@@ -50,7 +50,7 @@ def expected(local: LocalFederation, weight: np.ndarray) -> Model:
     parties = [bucket_columns(n, f.names, f.columns, params.buckets) for n, f in frames.items()]
     label = frames["shop"].label
     assert label is not None
-    return train(parties, label, params, cuts="rounded", weight=weight)
+    return train_locally(parties, label, params, cut_disclosure="rounded", sample_weight=weight)
 
 
 def path_text(local: LocalFederation) -> str:
@@ -127,4 +127,4 @@ def test_the_paper_has_no_weights(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1, protocol="paper")
     say_weighted(local)
     with pytest.raises(InputError, match="weighted: the protocol paper has no weights; use masked"):
-        Job.read(local.job)
+        Job.read(local.job_path)

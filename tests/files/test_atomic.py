@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from privet import UnavailableError
-from privet.filesystem import check_writable, extend, make_way, write_atomically
+from privet.filesystem import append_durably, check_writable, prepare_output, write_atomically
 
 
 def test_a_place_that_can_be_written(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_file_is_extended_from_where_it_is_sound(
 ) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"soundtorn off")
-    extend(path, 5, b" and")
+    append_durably(path, 5, b" and")
     assert path.read_bytes() == b"sound and"
 
     def full_disk(_: int) -> None:
@@ -58,7 +58,7 @@ def test_a_file_is_extended_from_where_it_is_sound(
 
     monkeypatch.setattr("os.fsync", full_disk)
     with pytest.raises(UnavailableError, match="cannot be written: No space left on device"):
-        extend(path, 9, b" more")
+        append_durably(path, 9, b" more")
     assert path.read_bytes().startswith(b"sound and")
 
 
@@ -69,7 +69,7 @@ def test_what_a_killed_process_left_goes(tmp_path: Path) -> None:
     others = [tmp_path / name for name in (".report 1.json.0123abcd", ".report [1].json.old")]
     for file in (left, *others):
         file.touch()
-    make_way(path)
+    prepare_output(path)
     assert not left.exists()
     assert path.read_text() == "whole"
     assert all(file.exists() for file in others)

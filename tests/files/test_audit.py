@@ -21,18 +21,18 @@ from privet.storage.journal import AuditLog
 def log(tmp_path: Path) -> AuditLog:
     found = AuditLog(tmp_path / "audit.log")
     for number in range(5):
-        found.add("began", session=str(number), job="a job")
+        found.append("began", session=str(number), job="a job")
     return found
 
 
 def test_records_are_added(log: AuditLog) -> None:
     found = log.verify()
-    assert (found.records, found.torn) == (5, 0)
-    assert [record["number"] for record in log.records()] == [1, 2, 3, 4, 5]
+    assert (found.n_records, found.n_truncated) == (5, 0)
+    assert [record["number"] for record in log.iter_records()] == [1, 2, 3, 4, 5]
     before = log.path.read_bytes()
-    log.add("ended", session="4")
+    log.append("ended", session="4")
     assert log.path.read_bytes().startswith(before)
-    assert log.verify(found.head).records == 6
+    assert log.verify(found.last_digest).n_records == 6
     assert log.path.stat().st_mode & 0o777 == 0o600
 
 
@@ -51,14 +51,14 @@ def test_every_change_shows(log: AuditLog) -> None:
 
 
 def test_a_last_line_that_is_written_anew_shows_by_a_head_alone(log: AuditLog) -> None:
-    head, lines = log.verify().head, log.path.read_bytes().splitlines(keepends=True)
+    head, lines = log.verify().last_digest, log.path.read_bytes().splitlines(keepends=True)
     log.path.write_bytes(b"".join(lines[:-1]))
-    log.add("began", session="another")
-    assert log.verify().records == 5
+    log.append("began", session="another")
+    assert log.verify().n_records == 5
     with pytest.raises(DataError, match="no line has the digest"):
         log.verify(head)
     log.path.write_bytes(b"")
-    assert log.verify().records == 0
+    assert log.verify().n_records == 0
     with pytest.raises(DataError, match="no line has the digest"):
         log.verify(head)
 
@@ -71,13 +71,13 @@ def test_lines_of_earlier_versions_have_no_digest_of_their_own(tmp_path: Path) -
         with path.open("ab") as file:
             file.write(line + b"\n")
     log = AuditLog(path)
-    assert log.verify().head == previous
-    log.add("ended")
-    assert log.verify(previous).records == 3
+    assert log.verify().last_digest == previous
+    log.append("ended")
+    assert log.verify(previous).n_records == 3
     content = path.read_bytes()
     without = content[: content.rindex(b', "own"')] + b"}\n"
-    log.add("began")
-    assert log.verify().records == 4
+    log.append("began")
+    assert log.verify().n_records == 4
     # From the first line that has one on, all have.
     previous = hashlib.sha256(content[:-1].rpartition(b"\n")[2]).hexdigest()
     lacking = json.dumps({"number": 4, "event": "began", "previous": previous}).encode()
@@ -85,22 +85,22 @@ def test_lines_of_earlier_versions_have_no_digest_of_their_own(tmp_path: Path) -
     with pytest.raises(DataError, match="line 4 was changed"):
         log.verify()
     path.write_bytes(without)  # of which nobody can tell that it had one
-    assert log.verify().records == 3
+    assert log.verify().n_records == 3
 
 
 @pytest.mark.parametrize("head", ["", "e", "0123456", "0123456g", "01234567 ", "0" * 65, "E" * 8])
 def test_a_head_of_too_few_digits_is_none(log: AuditLog, head: str) -> None:
     with pytest.raises(ParameterError, match="or at least the first 8"):
         log.verify(head)
-    assert log.verify(log.verify().head[:8]).records == 5
+    assert log.verify(log.verify().last_digest[:8]).n_records == 5
 
 
 def test_a_line_that_lacks_its_end_alone_is_whole(log: AuditLog) -> None:
     log.path.write_bytes(log.path.read_bytes()[:-1])
-    assert log.verify().torn == 0
-    log.add("began", session="later")
+    assert log.verify().n_truncated == 0
+    log.append("began", session="later")
     found = log.verify()
-    assert (found.records, found.torn) == (6, 0)
+    assert (found.n_records, found.n_truncated) == (6, 0)
 
 
 @pytest.mark.parametrize("place", range(4))
@@ -117,10 +117,10 @@ def test_lines_left_out_put_in_or_moved_show(log: AuditLog, place: int) -> None:
 
 
 def test_an_end_that_was_cut_off_shows_by_a_head(log: AuditLog) -> None:
-    head = log.verify().head
+    head = log.verify().last_digest
     lines = log.path.read_bytes().splitlines(keepends=True)
     log.path.write_bytes(b"".join(lines[:-1]))
-    assert log.verify().records == 4
+    assert log.verify().n_records == 4
     with pytest.raises(DataError, match=f"no line has the digest {head[:16]}: .*cut off"):
         log.verify(head[:16])
 
@@ -130,25 +130,25 @@ def test_a_power_cut_is_noted(log: AuditLog, kept: int) -> None:
     """Whatever was left of the line that was being written stays, and is followed."""
     lines = log.path.read_bytes().splitlines(keepends=True)
     log.path.write_bytes(b"".join(lines[:-1]) + lines[-1][:-1][:kept])
-    log.add("began", session="later")
+    log.append("began", session="later")
     found = log.verify()
-    assert (found.records, found.torn) == (6, 1)
-    assert [record["event"] for record in log.records()][-2:] == ["torn", "began"]
+    assert (found.n_records, found.n_truncated) == (6, 1)
+    assert [record["event"] for record in log.iter_records()][-2:] == ["torn", "began"]
 
 
 def test_many_at_once(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     add = "import sys; from privet.storage.journal import AuditLog\n"
-    add += "for _ in range(40): AuditLog(sys.argv[1]).add('began')"
+    add += "for _ in range(40): AuditLog(sys.argv[1]).append('began')"
     command = [sys.executable, "-c", add, str(path)]
     running = [subprocess.Popen(command) for _ in range(3)]  # noqa: S603
     assert [process.wait() for process in running] == [0, 0, 0]
-    assert AuditLog(path).verify().records == 120
+    assert AuditLog(path).verify().n_records == 120
 
 
 def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="the audit log cannot be written: Is a directory"):
-        AuditLog(tmp_path).add("began")
+        AuditLog(tmp_path).append("began")
     with pytest.raises(DataError, match="No such file"):
         AuditLog(tmp_path / "none").verify()
 
@@ -169,16 +169,16 @@ def test_a_disk_that_fills_while_a_record_is_written(
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", fill)
         with pytest.raises(UnavailableError, match="No space left on device"):
-            log.add("began", session="5")
+            log.append("began", session="5")
     assert log.path.read_bytes() == before
-    log.add("began", session="5")
-    assert log.verify().records == 6
+    log.append("began", session="5")
+    assert log.verify().n_records == 6
 
 
 def test_a_cut_line_whose_end_was_written(log: AuditLog) -> None:
     """As by a power cut in the middle of telling of it."""
     with log.path.open("ab") as file:
         file.write(b'{"number": 6, "ev\n')
-    log.add("began", session="6")
+    log.append("began", session="6")
     found = log.verify()
-    assert (found.records, found.torn) == (7, 1)
+    assert (found.n_records, found.n_truncated) == (7, 1)

@@ -19,7 +19,7 @@ from privet.boosting.training import TrainingState
 from privet.errors import ModelError, UnavailableError
 from privet.spec.params import Params
 from privet.storage import checkpoint
-from privet.storage.checkpoint import Checkpoints, checkpoint_bytes
+from privet.storage.checkpoint import CheckpointStore, bound_score_and_table_bytes
 from tests.files.test_part_file import damaged, part
 
 RUN, LATER = "a" * 64, "b" * 64
@@ -43,12 +43,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "job.checkpoints"
 
 
-def opened(folder: Path) -> Checkpoints:
+def opened(folder: Path) -> CheckpointStore:
     """Return the checkpoints as a new process finds them, of which two stages are kept."""
-    return Checkpoints(folder, "the job", "the data", most=2)
+    return CheckpointStore(folder, "the job", "the data", max_checkpoints=2)
 
 
-def written(folder: Path, tables: int = 3, run: str = RUN) -> Checkpoints:
+def written(folder: Path, tables: int = 3, run: str = RUN) -> CheckpointStore:
     """Return checkpoints after some tables."""
     checkpoints = opened(folder)
     for number in range(1, tables + 1):
@@ -72,7 +72,7 @@ def test_two_stages_are_kept(folder: Path) -> None:
     written(folder, 5)
     run = RUN[:16]
     assert names(folder) == [f"00004-{run}.scores", f"00005-{run}.scores", f"{run}.tables"]
-    assert opened(folder).stages() == [(4, RUN), (5, RUN)]
+    assert opened(folder).list_keys() == [(4, RUN), (5, RUN)]
     for tables in (4, 5):
         found = opened(folder).load((tables, RUN))
         assert same(found, state(tables))
@@ -98,7 +98,9 @@ def test_tables_are_added_to_those_that_are_there(folder: Path) -> None:
 
 def test_what_is_expected_to_be_written_is_enough(folder: Path) -> None:
     written(folder, 6)
-    scores, tables = checkpoint_bytes(SAMPLES, Params(task="regression", tables=6, depth=2))
+    scores, tables = bound_score_and_table_bytes(
+        SAMPLES, Params(task="regression", tables=6, depth=2)
+    )
     assert max(path.stat().st_size for path in folder.glob("*.scores")) <= scores
     assert (folder / f"{RUN[:16]}.tables").stat().st_size <= tables
 
@@ -111,10 +113,10 @@ def test_a_later_run_goes_on_from_either_stage(folder: Path) -> None:
         assert same(later.load((tables, RUN)), state(tables))
         later.save(state(tables + 1), LATER)
         # The stage that it began from stays, with the tables that it stands for.
-        assert opened(folder).stages() == [(tables, RUN), (tables + 1, LATER)]
+        assert opened(folder).list_keys() == [(tables, RUN), (tables + 1, LATER)]
         assert same(opened(folder).load((tables, RUN)), state(tables))
         later.save(state(tables + 2), LATER)
-        assert opened(folder).stages() == [(tables + 1, LATER), (tables + 2, LATER)]
+        assert opened(folder).list_keys() == [(tables + 1, LATER), (tables + 2, LATER)]
         assert same(opened(folder).load((tables + 2, LATER)), state(tables + 2))
         assert len(names(folder)) == 3
 
@@ -154,7 +156,7 @@ def test_one_killed_at_any_moment_can_go_on(folder: Path, monkeypatch: pytest.Mo
                 ended = True
             except KilledError:
                 calls += 1
-        stages = opened(folder).stages()
+        stages = opened(folder).list_keys()
         assert max(stages) >= (3, RUN)
         assert all(same(opened(folder).load(stage), state(stage[0])) for stage in stages)
     assert stages == [(5, LATER), (6, LATER)]
@@ -172,7 +174,7 @@ def test_a_table_that_was_cut_short_is_left_out(folder: Path, kept: int) -> None
     with path.open("r+b") as file:
         file.truncate(size + kept)
     again = opened(folder)
-    assert again.stages() == [(3, RUN)]
+    assert again.list_keys() == [(3, RUN)]
     assert same(again.load((3, RUN)), state(3))
     again.save(state(4), LATER)
     assert same(opened(folder).load((4, LATER)), state(4))
@@ -197,7 +199,7 @@ def test_a_disk_that_fills_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
             checkpoints.save(state(4), RUN)
         monkeypatch.undo()
         assert same(opened(folder).load((3, RUN)), state(3))
-        assert opened(folder).stages() == [(2, RUN), (3, RUN)]
+        assert opened(folder).list_keys() == [(2, RUN), (3, RUN)]
     # Of the table that did get on disk, nothing was counted: it is written again.
     checkpoints.save(state(4), RUN)
     assert same(opened(folder).load((4, RUN)), state(4))
@@ -228,7 +230,7 @@ def test_stages_of_the_version_before_are_refused(folder: Path) -> None:
         match=r"checkpoint file version 2; this software reads version 4: use the release that "
         r"wrote it, or train again; remove .* to train from the first table",
     ):
-        opened(folder).stages()
+        opened(folder).list_keys()
 
 
 def test_every_damage_is_noticed(folder: Path) -> None:
@@ -243,36 +245,40 @@ def test_every_damage_is_noticed(folder: Path) -> None:
             if changed.startswith(content):  # behind the last table: it does no harm there
                 continue
             again = opened(folder)
-            found = again.stages()
+            found = again.list_keys()
             assert again.damaged
             assert path.suffix == ".tables" or len(found) == 1
             for stage in found:
                 assert same(again.load(stage), state(stage[0]))
         path.write_bytes(content)
-    assert opened(folder).stages() == [(2, RUN), (3, RUN)]
+    assert opened(folder).list_keys() == [(2, RUN), (3, RUN)]
 
 
 def test_stages_whose_tables_are_gone(folder: Path) -> None:
     written(folder, 3)
     (folder / f"{RUN[:16]}.tables").unlink()
     again = opened(folder)
-    assert again.stages() == []
+    assert again.list_keys() == []
     assert all("tables: No such file" in text for text in again.damaged.values())
 
 
 def test_a_damaged_end_is_no_end(folder: Path) -> None:
-    written(folder, 3).end(3, "3 tables")
+    written(folder, 3).finish(3, "3 tables")
     (ended,) = folder.glob("*.ended")
     ended.write_bytes(ended.read_bytes()[:-1])
     again = opened(folder)
-    assert (again.ended("3 tables"), again.stages(), list(again.damaged)) == (None, [], [ended])
+    assert (again.find_finished("3 tables"), again.list_keys(), list(again.damaged)) == (
+        None,
+        [],
+        [ended],
+    )
 
 
 def test_a_stage_under_another_name(folder: Path) -> None:
     written(folder, 3)
     (folder / f"00003-{RUN[:16]}.scores").rename(folder / f"00003-{LATER[:16]}.scores")
     again = opened(folder)
-    assert again.stages() == [(2, RUN)]
+    assert again.list_keys() == [(2, RUN)]
     assert "its name is not that of its content" in next(iter(again.damaged.values()))
 
 
@@ -280,38 +286,38 @@ def test_stages_of_somebody_else(folder: Path) -> None:
     written(folder, 1)
     for job, data, whose in (("x", "the data", "another job"), ("the job", "x", "other data")):
         with pytest.raises(ModelError, match=f"belongs to {whose}; remove"):
-            Checkpoints(folder, job, data).stages()
+            CheckpointStore(folder, job, data).list_keys()
 
 
 def test_no_folder_is_no_stage(folder: Path) -> None:
-    assert opened(folder).stages() == []
+    assert opened(folder).list_keys() == []
 
 
 def test_the_stage_of_an_ended_training_stays(folder: Path) -> None:
     """With what its end depended on: of another length, it has not ended."""
-    assert written(folder, 3).end(3, "3 tables") == RUN
-    assert opened(folder).stages() == [(3, RUN)]
-    assert opened(folder).ended("3 tables") == (3, RUN)
-    assert opened(folder).ended("4 tables") is None
+    assert written(folder, 3).finish(3, "3 tables") == RUN
+    assert opened(folder).list_keys() == [(3, RUN)]
+    assert opened(folder).find_finished("3 tables") == (3, RUN)
+    assert opened(folder).find_finished("4 tables") is None
     assert opened(folder).load((3, RUN)).part.n_tables == 3
-    assert checkpoint.VERSION == 4
+    assert checkpoint.TABLES_VERSION == 4
 
 
 def test_a_training_that_ends_with_fewer_tables(folder: Path) -> None:
     """Scores of the tables that were kept are there; without them, nothing stays."""
-    checkpoints = Checkpoints(folder, "the job", "the data", 4)
+    checkpoints = CheckpointStore(folder, "the job", "the data", 4)
     states = [state(tables) for tables in range(1, 6)]
     for each in states:
         checkpoints.save(each, RUN)
-    assert [done for done, _ in checkpoints.stages()] == [2, 3, 4, 5]
-    assert checkpoints.end(3, "patience") == RUN
+    assert [done for done, _ in checkpoints.list_keys()] == [2, 3, 4, 5]
+    assert checkpoints.finish(3, "patience") == RUN
     found = opened(folder).load((3, RUN))
     assert (found.scores == states[2].scores).all()
     assert (found.part.feature == states[2].part.feature).all()
-    assert opened(folder).ended("patience") == (3, RUN)
-    gone = Checkpoints(folder, "the job", "the data")
+    assert opened(folder).find_finished("patience") == (3, RUN)
+    gone = CheckpointStore(folder, "the job", "the data")
     gone.load((3, RUN))
-    assert gone.end(1, "patience") == RUN
+    assert gone.finish(1, "patience") == RUN
     assert not folder.exists()
 
 
@@ -323,10 +329,10 @@ def test_losses_stay(folder: Path) -> None:
 
 def test_stages_before_the_one_to_go_on_from_stay(folder: Path) -> None:
     """Those after it do not: others lack them."""
-    first = Checkpoints(folder, "the job", "the data", 4)
+    first = CheckpointStore(folder, "the job", "the data", 4)
     for tables in range(1, 6):
         first.save(state(tables), RUN)
-    second = Checkpoints(folder, "the job", "the data", 4)
+    second = CheckpointStore(folder, "the job", "the data", 4)
     second.load((4, RUN))
     second.save(state(5), LATER)
-    assert second.stages() == [(2, RUN), (3, RUN), (4, RUN), (5, LATER)]
+    assert second.list_keys() == [(2, RUN), (3, RUN), (4, RUN), (5, LATER)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from privet.config.party import Cluster
+from privet.config.party import ClusterConfig
 from privet.errors import ParameterError
 from privet.schema import parse_toml
 
@@ -19,7 +19,7 @@ def test_every_key_as_the_guide_has_it(tmp_path: Path) -> None:
         f'{SCHEDULER}ca = "ca.pem"\ncertificate = "client.pem"\nkey = "client.key"\n'
         'door = "10.0.0.1:0"\nadvertise = "bank.example"\nports = [7500, 7531]\n'
     )
-    found = Cluster.load(path)
+    found = ClusterConfig.load(path)
     assert found.ports == [7500, 7531]
     assert found.ca == str(tmp_path / "ca.pem")
 
@@ -39,4 +39,4 @@ def test_every_key_as_the_guide_has_it(tmp_path: Path) -> None:
 )
 def test_what_cannot_be(text: str, complaint: str) -> None:
     with pytest.raises(ParameterError, match=complaint):
-        Cluster.parse(parse_toml(text))
+        ClusterConfig.parse(parse_toml(text))

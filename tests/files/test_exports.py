@@ -17,20 +17,20 @@ from sklearn.datasets import load_iris
 
 from privet import Feature, Model, ModelError, UnavailableError
 from privet.arrays import FloatArray
-from privet.boosting.preparation import prepare
-from privet.boosting.simulation import train
-from privet.data.encoding import encode
+from privet.boosting.preparation import prepare_data
+from privet.boosting.simulation import train_locally
+from privet.data.encoding import encode_frame
 from privet.data.frame import Frame
 from privet.objectives.classification import Classification
-from privet.objectives.metrics import by_class, likeliest
+from privet.objectives.metrics import choose_likeliest_class, list_class_probabilities
 from privet.objectives.regression import OBJECTIVES
-from privet.spec.column_types import Content, Kind
+from privet.spec.column_types import ColumnSchema, ColumnType
 from privet.spec.params import Params
 from privet.storage.export import (
-    INPUT,
-    KEY,
-    borders_of,
-    input_note,
+    INPUT_METADATA_KEY,
+    INPUT_NAME,
+    describe_inputs,
+    make_borders,
     save_catboost,
     save_onnx,
     to_catboost,
@@ -83,7 +83,7 @@ def run_onnx(model: Model, columns: FloatArray) -> dict[str, Any]:
     onnx.checker.check_model(proto, full_check=True)
     session = onnxruntime.InferenceSession(proto.SerializeToString())
     names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(None, {INPUT: columns.T}), strict=True))
+    return dict(zip(names, session.run(None, {INPUT_NAME: columns.T}), strict=True))
 
 
 @pytest.mark.parametrize("depth", [1, 3, 6])
@@ -96,8 +96,8 @@ def test_onnx_predicts_the_same(case: str, depth: int) -> None:
         assert found.keys() == {"prediction"}
         assert np.abs(found["prediction"] - expected).max() < 1e-12
         return
-    assert np.abs(found["probabilities"] - by_class(expected)).max() < 1e-12
-    chosen = likeliest(expected)
+    assert np.abs(found["probabilities"] - list_class_probabilities(expected)).max() < 1e-12
+    chosen = choose_likeliest_class(expected)
     assert found["class"].tolist() == (
         [model.classes[k] for k in chosen] if model.classes else chosen.tolist()
     )
@@ -111,7 +111,7 @@ def test_onnx_has_probabilities_of_any_score(case: str, score: float) -> None:
     model = replace(model, base_score=model.base_score + score)
     columns = rows_for(model, 2)
     found = run_onnx(model, columns)
-    expected = by_class(model.predict(columns))
+    expected = list_class_probabilities(model.predict(columns))
     assert np.abs(found["probabilities"] - expected).max() < 1e-12
     if score == 0:
         assert found["class"].tolist() == [model.classes[-1]] * 2  # the last, of several alike
@@ -123,7 +123,7 @@ def test_catboost_predicts_the_same(case: str, depth: int, tmp_path: Path) -> No
     model, path = model_of(case, depth), tmp_path / "model.json"
     save_catboost(model, path)
     rows = np.clip(rows_for(model), -1e38, 1e38).astype(np.float32)
-    expected = model.score(rows.astype(np.float64))
+    expected = model.predict_scores(rows.astype(np.float64))
     loaded = CatBoost().load_model(str(path), format="json")
     raw = loaded.predict(rows.T, prediction_type="RawFormulaVal").reshape(len(rows.T), -1)
     assert np.abs(raw - expected.T).max() < 1e-12
@@ -133,7 +133,7 @@ def test_catboost_predicts_the_same(case: str, depth: int, tmp_path: Path) -> No
     classifier = CatBoostClassifier().load_model(str(path), format="json")
     against_the_rest = classifier.predict_proba(rows.T)
     if len(expected) == 1:
-        ours = by_class(model.predict(rows.astype(np.float64)))
+        ours = list_class_probabilities(model.predict(rows.astype(np.float64)))
         assert np.abs(against_the_rest - ours).max() < 1e-12
     else:
         assert np.abs(against_the_rest - 1 / (1 + np.exp(-expected.T))).max() < 1e-12
@@ -145,14 +145,14 @@ def test_borders_part_floats_as_thresholds_do() -> None:
     rng = np.random.default_rng(0)
     exact = rng.normal(size=500).astype(np.float32).astype(np.float64)
     thresholds = np.concatenate((rng.normal(size=500), exact, [0.0, 1e-60, -1e-60, 1e39, np.inf]))
-    borders = borders_of(thresholds)
+    borders = make_borders(thresholds)
     assert (borders == borders.astype(np.float32)).all()
     near = np.clip(thresholds, -3e38, 3e38).astype(np.float32)
     up, down = (np.nextafter(near, np.float32(x)) for x in (np.inf, -np.inf))
     floats = np.concatenate((near, up, down, [np.float32(0)]))[:, None]
     assert ((floats.astype(np.float64) >= thresholds) == (floats > borders)).all()
     # What only missing values pass: CatBoost takes those for less than everything.
-    assert borders_of(np.array([-np.inf]))[0] == np.finfo(np.float32).min
+    assert make_borders(np.array([-np.inf]))[0] == np.finfo(np.float32).min
 
 
 def test_columns_of_every_kind() -> None:
@@ -169,22 +169,26 @@ def test_columns_of_every_kind() -> None:
     columns[:, rng.random(300) < 0.1] = np.nan
     label = np.where(np.isnan(columns[0]), 1.0, columns[0]) + (columns[1] == 2)
     contents = (
-        Content(Kind("category"), jobs),
-        Content(Kind("category", one_hot=True), towns),
-        Content(Kind("date")),
+        ColumnSchema(ColumnType("category"), jobs),
+        ColumnSchema(ColumnType("category", one_hot=True), towns),
+        ColumnSchema(ColumnType("date")),
     )
-    frame = Frame(("job", "town", "born"), columns, label=label, contents=contents)
+    frame = Frame(("job", "town", "born"), columns, label=label, schemas=contents)
     params = Params(task="regression", tables=5, depth=3, buckets=5)
-    prepared = prepare("bank", frame.by_column(), params)
-    model = train([prepared.columns], label, params)
+    prepared = prepare_data("bank", frame.to_lazy(), params)
+    model = train_locally([prepared.columns], label, params)
     model = replace(model, encoders=prepared.encoders)
-    features = encode(frame, prepared.encoders).columns
+    features = encode_frame(frame, prepared.encoders).columns
     found = run_onnx(model, features)["prediction"]
     assert np.abs(found - model.predict(features)).max() < 1e-12
 
-    note = {each["name"]: each for each in json.loads(input_note(model))}
-    (kept,) = (json.loads(p.value) for p in to_onnx(model).metadata_props if p.key == KEY)
-    assert kept == json.loads(to_catboost(model)["model_info"][KEY]) == [*note.values()]
+    note = {each["name"]: each for each in json.loads(describe_inputs(model))}
+    (kept,) = (
+        json.loads(p.value) for p in to_onnx(model).metadata_props if p.key == INPUT_METADATA_KEY
+    )
+    assert (
+        kept == json.loads(to_catboost(model)["model_info"][INPUT_METADATA_KEY]) == [*note.values()]
+    )
     assert [each["name"] for each in kept] == list(model.feature_names)
     job, town = note["job"], note["town 1"]
     there = ~np.isnan(columns[0])
@@ -200,11 +204,13 @@ def test_a_trained_model_of_classes(tmp_path: Path) -> None:
     X, y = load_iris(return_X_y=True)
     params = Params(task="classification", classes=3, tables=4, depth=2)
     frame = Frame(("a", "b", "c", "d"), np.ascontiguousarray(X.T), label=y.astype(np.float64))
-    model = train([prepare("lab", frame.by_column(), params).columns], y.astype(np.float64), params)
+    model = train_locally(
+        [prepare_data("lab", frame.to_lazy(), params).columns], y.astype(np.float64), params
+    )
     save_onnx(model, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    found, _ = session.run(None, {INPUT: X})
-    assert (found == likeliest(model.predict(X.T))).all()
+    found, _ = session.run(None, {INPUT_NAME: X})
+    assert (found == choose_likeliest_class(model.predict(X.T))).all()
 
 
 def test_an_objective_of_ones_own_has_no_meaning_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from privet.config.job import IdTerms, Job
-from privet.config.party import PartyFile
+from privet.config.job import IdSettings, Job
+from privet.config.party import PartyConfig
 from privet.errors import DataError, ParameterError
 from tests.federation.harness import change, prepare
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    return prepare(tmp_path).job
+    return prepare(tmp_path).job_path
 
 
 def with_ids(job: Path, text: str, align: bool = True) -> Job:
@@ -26,7 +26,7 @@ def with_ids(job: Path, text: str, align: bool = True) -> Job:
 def test_without_a_word_ids_are_compared_as_they_are(job: Path) -> None:
     found = Job.read(job)
     assert not found.align
-    assert (found.ids.parts, found.ids.rules) == (["id"], [[]])
+    assert (found.ids.parts, found.ids.rules_by_part) == (["id"], [[]])
     assert (found.ids.minimum, found.ids.padded, found.ids.most_alignments) == (100, None, None)
 
 
@@ -40,7 +40,7 @@ def test_without_a_word_ids_are_compared_as_they_are(job: Path) -> None:
 )
 def test_rules_for_all_parts_or_for_some(job: Path, text: str, rules: list[list[str]]) -> None:
     found = with_ids(job, text)
-    assert found.ids.rules == rules
+    assert found.ids.rules_by_part == rules
     assert Job.parse(found.model_dump()) == found  # as a model's part keeps it
 
 
@@ -75,8 +75,8 @@ def test_all_of_it_is_agreed_on_and_limits_may_change(job: Path) -> None:
     other = with_ids(job, "minimum = 5\npadded = 1000\nmost_alignments = 3")
     terms = {"align", "ids.parts", "ids.normalise"}
     limits = {"ids.minimum", "ids.padded", "ids.most_alignments"}
-    assert terms <= set(one.work())
-    assert terms | limits <= set(one.terms())
+    assert terms <= set(one.list_digest_settings())
+    assert terms | limits <= set(one.list_agreed_settings())
     aligned = one.model_copy(update={"align": True})
     assert aligned.digest == other.digest != one.digest
 
@@ -85,29 +85,29 @@ def test_as_many_columns_as_an_id_has_parts(job: Path) -> None:
     found = with_ids(job, 'parts = ["name", "born"]')
     path = job.parent / "bank" / "party.toml"
     with pytest.raises(ParameterError, match=r"data\.id: names id, and an id of the job has 2 par"):
-        PartyFile.load(path).read_rows(found)
+        PartyConfig.load(path).read_rows(found)
     change(path, ('id = "id"', 'id = ["id", "a"]'))
-    rows = PartyFile.load(path).read_rows(found).together()
+    rows = PartyConfig.load(path).read_rows(found).collect()
     assert rows.names == ("b", "c")
     assert rows.ids is not None
     assert rows.ids.names == ("id", "a")
     with pytest.raises(ParameterError, match=r"names id, a, and an id of the job has 1 parts, id"):
-        PartyFile.load(path).read_rows(Job.read(prepare(job.parent / "other").job))
+        PartyConfig.load(path).read_rows(Job.read(prepare(job.parent / "other").job_path))
     change(path, ('id = ["id", "a"]', 'id = ["id", "a"]\ncolumns = ["a", "b"]'))
     with pytest.raises(DataError, match="'a' is asked for twice: as id, label or weight, and"):
-        PartyFile.load(path).read_rows(found)
+        PartyConfig.load(path).read_rows(found)
     change(path, ('id = ["id", "a"]', 'id = ["id", "id"]'))
     with pytest.raises(DataError, match=r"column 'id' is asked for twice"):
-        PartyFile.load(path).read_rows(found)
+        PartyConfig.load(path).read_rows(found)
 
 
 def test_rules_make_the_keys_that_are_compared(job: Path) -> None:
     found = with_ids(job, 'normalise = ["digits"]', align=False)
-    ids = PartyFile.load(job.parent / "bank" / "party.toml").read_ids(found)
+    ids = PartyConfig.load(job.parent / "bank" / "party.toml").read_ids(found)
     assert ids.tolist()[:2] == ["1-0", "1-1"]
-    assert ids.keys.to_pylist()[:2] == ["10", "11"]
+    assert ids.match_keys.to_pylist()[:2] == ["10", "11"]
 
 
 def test_each_part_has_its_rules() -> None:
-    terms = IdTerms(parts=["a", "b"], normalise={"a": ["strip"]})
-    assert terms.work()["ids.normalise"] == {"a": ["strip"], "b": []}
+    terms = IdSettings(parts=["a", "b"], normalise={"a": ["strip"]})
+    assert terms.list_digest_settings()["ids.normalise"] == {"a": ["strip"], "b": []}

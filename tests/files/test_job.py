@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from privet.config.job import Job
-from privet.config.party import PartyFile
+from privet.config.party import PartyConfig
 from privet.errors import ParameterError
 from privet.spec.params import Params
 from tests.federation.harness import change, prepare
@@ -15,16 +15,20 @@ from tests.federation.harness import change, prepare
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    return prepare(tmp_path).job
+    return prepare(tmp_path).job_path
 
 
 def test_a_job_says_who_does_what(job: Path) -> None:
     read = Job.read(job)
-    assert (read.names, read.active, read.recipient_index) == (["bank", "shop"], 1, 1)
+    assert (read.party_names, read.label_holder_index, read.recipient_index) == (
+        ["bank", "shop"],
+        1,
+        1,
+    )
     assert read.protocol == "masked"
-    assert read.hyper_parameters().l2 == 1.0
-    assert [member.name for member in read.members()] == ["bank", "shop", "dealer"]
-    assert read.members()[0].host == "127.0.0.1"
+    assert read.make_params().l2 == 1.0
+    assert [member.name for member in read.make_members()] == ["bank", "shop", "dealer"]
+    assert read.make_members()[0].host == "127.0.0.1"
 
 
 def test_the_digest_is_of_what_is_meant(job: Path) -> None:
@@ -43,14 +47,14 @@ def test_the_digest_is_of_what_is_meant(job: Path) -> None:
 
 def test_terms_that_nobody_has_said(job: Path) -> None:
     """They are among what is compared, so a difference is one of values and not of None."""
-    terms = Job.read(job).terms()
+    terms = Job.read(job).list_agreed_settings()
     assert (terms["shards"], terms["monotone"]) == (1, {})
     change(
         job,
         ("\n[params]", "shards = 2\n[params]"),
         ('role = "active"', 'role = "active"\nmonotone = { a = 1 }'),
     )
-    said = Job.read(job).terms()
+    said = Job.read(job).list_agreed_settings()
     assert (said["shards"], said["monotone"]) == (2, {"shop": {"a": 1}})
     assert set(said) == set(terms)
 
@@ -99,7 +103,7 @@ def test_what_is_no_job(job: Path, old: str, new: str, complaint: str) -> None:
 def test_a_participant_called_like_a_worker(job: Path) -> None:
     """Who was lost would not be clear; without shards there are none."""
     change(job, ('name = "bank"', 'name = "worker2"'))
-    assert Job.read(job).names == ["worker2", "shop"]
+    assert Job.read(job).party_names == ["worker2", "shop"]
     change(job, ("\n[params]", "shards = 2\n[params]"))
     for name in ("worker2", "head"):
         change(job, ('name = "worker2"', f'name = "{name}"'))
@@ -117,24 +121,24 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_somebody_who_takes_no_part(job: Path) -> None:
     with pytest.raises(ParameterError, match=r"'moon' takes no part .*bank, shop, dealer"):
-        Job.read(job).contact("moon")
+        Job.read(job).get_entry("moon")
 
 
 def test_a_participants_paths_start_from_its_file(job: Path) -> None:
     folder = job.parent / "bank"
-    party = PartyFile.load(folder / "party.toml")
+    party = PartyConfig.load(folder / "party.toml")
     assert (party.key, party.folder) == (str(folder / "bank.key"), str(folder / "models"))
     assert party.data.path == str(folder / "train.csv")
     change(folder / "party.toml", ('"train.csv"', '"/data/train.csv"'))
-    assert PartyFile.load(folder / "party.toml").data.path == "/data/train.csv"
+    assert PartyConfig.load(folder / "party.toml").data.path == "/data/train.csv"
 
 
 def test_the_label_is_the_active_participants(job: Path) -> None:
     bank = job.parent / "bank" / "party.toml"
     change(bank, ('id = "id"', 'id = "id"\nlabel = "a"'))
     with pytest.raises(ParameterError, match=r"data\.label: bank is a passive participant"):
-        PartyFile.load(bank).read_rows(Job.read(job))
+        PartyConfig.load(bank).read_rows(Job.read(job))
     shop = job.parent / "shop" / "party.toml"
     change(shop, ('label = "label"\n', ""))
     with pytest.raises(ParameterError, match=r"data\.label: is required of shop"):
-        PartyFile.load(shop).read_rows(Job.read(job))
+        PartyConfig.load(shop).read_rows(Job.read(job))

@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet import ModelError
-from privet.boosting.preparation import Learned
+from privet.boosting.preparation import TableEncoding
 from privet.data.encoding import Encoder
-from privet.spec.column_types import Kind
-from privet.spec.sampling import Mean, Weighting
-from privet.storage.json_records import LearnedRecord
+from privet.spec.column_types import ColumnType
+from privet.spec.sampling import WeightMean, WeightNormaliser
+from privet.storage.json_records import TableEncodingRecord
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 POSITIVE = st.floats(0, allow_infinity=False, exclude_min=True)
 ENCODERS = (
-    Encoder("a", Kind("number")),
-    Encoder("ö", Kind("category", one_hot=True), ("x", "")),
-    Encoder("day", Kind("date", "%d.%m.%Y")),
+    Encoder("a", ColumnType("number")),
+    Encoder("ö", ColumnType("category", one_hot=True), ("x", "")),
+    Encoder("day", ColumnType("date", "%d.%m.%Y")),
 )
 
 
@@ -35,20 +35,24 @@ def test_all_is_read_back(
     for row, found in zip(thresholds, cuts, strict=True):
         row[: len(found)] = sorted(found)
     largest, mean, by_class = weights
-    weighting = Weighting(Mean(largest, mean), tuple(by_class))
-    kind = Kind("time", "%H")
-    learned = Learned("bank", ENCODERS, thresholds, ("no", "yes"), kind, weighting)
-    read = LearnedRecord.read(LearnedRecord.of(learned).model_dump_json().encode())
+    weighting = WeightNormaliser(WeightMean(largest, mean), tuple(by_class))
+    kind = ColumnType("time", "%H")
+    learned = TableEncoding("bank", ENCODERS, thresholds, ("no", "yes"), kind, weighting)
+    read = TableEncodingRecord.from_json(
+        TableEncodingRecord.from_encoding(learned).model_dump_json().encode()
+    )
     np.testing.assert_array_equal(read.thresholds, thresholds)  # to the last bit
     assert (read.owner, read.encoders, read.classes) == ("bank", ENCODERS, ("no", "yes"))
-    assert (read.label_kind, read.weighting) == (kind, weighting)
+    assert (read.label_type, read.weighting) == (kind, weighting)
 
 
 def test_of_a_passive_participant() -> None:
-    learned = Learned("shop", (), np.empty((0, 7)))
-    read = LearnedRecord.read(LearnedRecord.of(learned).model_dump_json().encode())
+    learned = TableEncoding("shop", (), np.empty((0, 7)))
+    read = TableEncodingRecord.from_json(
+        TableEncodingRecord.from_encoding(learned).model_dump_json().encode()
+    )
     assert read.thresholds.shape == (0, 7)
-    assert (read.classes, read.label_kind, read.weighting) == ((), None, None)
+    assert (read.classes, read.label_type, read.weighting) == ((), None, None)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +67,7 @@ def test_of_a_passive_participant() -> None:
     ],
 )
 def test_damage(key: str, value: Any, complaint: str) -> None:
-    learned = Learned("shop", ENCODERS[:1], np.array([[0.5, np.inf]]))
-    record = json.loads(LearnedRecord.of(learned).model_dump_json())
+    learned = TableEncoding("shop", ENCODERS[:1], np.array([[0.5, np.inf]]))
+    record = json.loads(TableEncodingRecord.from_encoding(learned).model_dump_json())
     with pytest.raises(ModelError, match=complaint):
-        LearnedRecord.read(json.dumps({**record, key: value}).encode())
+        TableEncodingRecord.from_json(json.dumps({**record, key: value}).encode())

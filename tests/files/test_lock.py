@@ -11,26 +11,26 @@ from pathlib import Path
 import pytest
 
 from privet.errors import BusyError, UnavailableError
-from privet.filesystem import holder, locked
+from privet.filesystem import find_lock_holder, lock_job
 
 HOLD = """
 import sys
-from privet.filesystem import locked
+from privet.filesystem import lock_job
 
-with locked(sys.argv[1], "job"):
+with lock_job(sys.argv[1], "job"):
     print("locked", flush=True)
     input()
 """
 
 
 def test_a_second_one_is_refused_and_told_by_whom(tmp_path: Path) -> None:
-    with locked(tmp_path, "job"):
+    with lock_job(tmp_path, "job"):
         with (
             pytest.raises(UnavailableError, match=r"process \d+ works there for the job 'job'"),
-            locked(tmp_path, "job"),
+            lock_job(tmp_path, "job"),
         ):
             pass
-        with locked(tmp_path, "another"):
+        with lock_job(tmp_path, "another"):
             pass
     assert list(tmp_path.iterdir()) == []
 
@@ -38,19 +38,19 @@ def test_a_second_one_is_refused_and_told_by_whom(tmp_path: Path) -> None:
 def test_a_service_beside_a_training_and_a_prediction(tmp_path: Path) -> None:
     """Of each there is one; nor is a job in another's way that is called as its lock is."""
     with (
-        locked(tmp_path, "job"),
-        locked(tmp_path, "job", "serve"),
-        locked(tmp_path, "job", "predict"),
-        locked(tmp_path, "job.serve"),
+        lock_job(tmp_path, "job"),
+        lock_job(tmp_path, "job", "serve"),
+        lock_job(tmp_path, "job", "predict"),
+        lock_job(tmp_path, "job.serve"),
     ):
         with (
             pytest.raises(BusyError, match=r"process \d+ serves there for the job 'job': wait"),
-            locked(tmp_path, "job", "serve"),
+            lock_job(tmp_path, "job", "serve"),
         ):
             pass
-        assert holder(tmp_path, "job", "serve") == str(os.getpid())
-        assert holder(tmp_path, "another", "serve") is None
-    assert holder(tmp_path, "job", "serve") is None
+        assert find_lock_holder(tmp_path, "job", "serve") == str(os.getpid())
+        assert find_lock_holder(tmp_path, "another", "serve") is None
+    assert find_lock_holder(tmp_path, "job", "serve") is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -62,13 +62,13 @@ def test_one_that_was_killed_locks_nobody_out(tmp_path: Path) -> None:
         assert process.stdout.readline() == "locked\n"
         with (
             pytest.raises(UnavailableError, match=f"process {process.pid} "),
-            locked(tmp_path, "job"),
+            lock_job(tmp_path, "job"),
         ):
             pass
         process.kill()
     assert (tmp_path / ".job.lock").exists()
-    assert holder(tmp_path, "job", "train") is None
-    with locked(tmp_path, "job"):
+    assert find_lock_holder(tmp_path, "job", "train") is None
+    with lock_job(tmp_path, "job"):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -81,7 +81,7 @@ def test_never_two_at_once(tmp_path: Path) -> None:
         nonlocal inside, most, done
         while done < 300:
             try:
-                with locked(tmp_path, "job"):
+                with lock_job(tmp_path, "job"):
                     inside += 1
                     most = max(most, inside)
                     done += 1

@@ -40,7 +40,7 @@ def test_leaf_values_are_kept_by_output(tmp_path: Path) -> None:
 
 
 def test_shares_of_rows_that_pass_are_kept(tmp_path: Path) -> None:
-    model = replace(MODEL, pass_share=np.array([[1 / 3, 0.0], [1.0, 0.5]]))
+    model = replace(MODEL, left_fraction=np.array([[1 / 3, 0.0], [1.0, 0.5]]))
     save_model(model, tmp_path / "model.json")
     assert load_model(tmp_path / "model.json") == model
     record = json.loads((tmp_path / "model.json").read_text())
@@ -163,7 +163,7 @@ def test_damaged_bytes_never_do_worse_than_an_error(data: st.DataObject) -> None
 
 
 def test_a_file_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_records, "MAX_BYTES", 100)
+    monkeypatch.setattr(json_records, "MAX_FILE_BYTES", 100)
     save_model(MODEL, tmp_path / "m")
     with pytest.raises(ModelError, match="larger than the 100 bytes"):
         load_model(tmp_path / "m")

@@ -17,14 +17,20 @@ import pyarrow as pa
 import pytest
 
 from privet.boosting.model import Feature
-from privet.boosting.model_part import LabelUnit, ModelPart, PartReasons
+from privet.boosting.model_part import LabelUnit, ModelPart, PartExplanation
 from privet.config.job import Job
 from privet.data.encoding import Encoder
 from privet.errors import ModelError
 from privet.spec.column_types import CATEGORY, NUMBER
 from privet.storage import json_records
-from privet.storage.arrow_streams import seal
-from privet.storage.model_part import VERSION, PartFile, load_part, part_bytes, save_part
+from privet.storage.arrow_streams import append_seal
+from privet.storage.model_part import (
+    PART_VERSION,
+    ModelPartFile,
+    bound_part_bytes,
+    load_part,
+    save_part,
+)
 
 
 def part(unit: LabelUnit | None = None) -> ModelPart:
@@ -38,11 +44,11 @@ def part(unit: LabelUnit | None = None) -> ModelPart:
         threshold=np.array([[0.1, np.nan], [-np.inf, np.inf], [np.nan, np.nan]]),
         leaf_shares=np.array([[[0, 1, 2**32 - 1, 2**31]]] * 3, dtype=np.uint32),
         fraction_bits=20,
-        unit=unit,
+        label_unit=unit,
     )
 
 
-def file(unit: LabelUnit | None = None, run: str = "a run") -> PartFile:
+def file(unit: LabelUnit | None = None, run: str = "a run") -> ModelPartFile:
     contact = {"address": "127.0.0.1:1", "fingerprint": "0" * 64}
     job = Job.parse(
         {
@@ -56,7 +62,7 @@ def file(unit: LabelUnit | None = None, run: str = "a run") -> PartFile:
         }
     )
     encoders = (Encoder("a", NUMBER), Encoder("c", CATEGORY, ("x", "y")))
-    return PartFile(part(unit), job, "data", run, encoders, ("no", "yes"))
+    return ModelPartFile(part(unit), job, "data", run, encoders, ("no", "yes"))
 
 
 @pytest.mark.parametrize("unit", [None, LabelUnit((0.1,), 4.0)])
@@ -71,16 +77,16 @@ def test_a_part_comes_back(tmp_path: Path, unit: LabelUnit | None) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def explaining() -> PartFile:
+def explaining() -> ModelPartFile:
     """A part that explains, of a job that says so."""
     whole, found = file(), part()
-    reasons = PartReasons(
-        pass_share=np.array([[0.5, np.nan], [0.0, 1.0], [np.nan, np.nan]]),
+    reasons = PartExplanation(
+        left_fraction=np.array([[0.5, np.nan], [0.0, 1.0], [np.nan, np.nan]]),
         contributions=np.arange(24, dtype=np.uint32).reshape(3, 1, 2, 4),
         means=np.array([[1], [2], [2**32 - 1]], dtype=np.uint32),
     )
     terms = {**whole.job.model_dump(), "protocol": "masked", "explain": "feature"}
-    found = replace(found, protocol="masked", reasons=reasons)
+    found = replace(found, protocol="masked", explanation=reasons)
     return replace(whole, part=found, job=Job.parse(terms))
 
 
@@ -88,28 +94,28 @@ def test_a_part_that_explains_comes_back(tmp_path: Path) -> None:
     save_part(explaining(), tmp_path / "bank.part")
     found = load_part(tmp_path / "bank.part")
     assert found.job.explain == "feature"
-    assert found.part.reasons is not None
-    for name, value in vars(explaining().part.reasons).items():
-        kept = getattr(found.part.reasons, name)
+    assert found.part.explanation is not None
+    for name, value in vars(explaining().part.explanation).items():
+        kept = getattr(found.part.explanation, name)
         assert kept.dtype == value.dtype
-        assert np.array_equal(kept, value, equal_nan=name == "pass_share"), name
+        assert np.array_equal(kept, value, equal_nan=name == "left_fraction"), name
 
 
 @pytest.mark.parametrize("whole", [file(), explaining()], ids=["plain", "explaining"])
-def test_the_room_that_a_part_takes(tmp_path: Path, whole: PartFile) -> None:
+def test_the_room_that_a_part_takes(tmp_path: Path, whole: ModelPartFile) -> None:
     """Is known before it is trained, but for what stands before the tables."""
     params = {"tables": 3, "depth": 2}
     job = Job.parse({**whole.job.model_dump(), "params": params})
     save_part(replace(whole, job=job), tmp_path / "bank.part")
     stored = sum(batch.nbytes for batch in opened(tmp_path / "bank.part")[2])
-    assert stored < part_bytes(job) < stored + 3 * 3 * 1024
+    assert stored < bound_part_bytes(job) < stored + 3 * 3 * 1024
 
 
 def test_a_part_explains_if_its_job_says_so(tmp_path: Path) -> None:
     path = tmp_path / "bank.part"
     for wrong in (
         replace(explaining(), job=file().job),
-        replace(explaining(), part=replace(explaining().part, reasons=None)),
+        replace(explaining(), part=replace(explaining().part, explanation=None)),
     ):
         save_part(wrong, path)
         with pytest.raises(ModelError, match="it explains scores and its job does not say so"):
@@ -118,17 +124,21 @@ def test_a_part_explains_if_its_job_says_so(tmp_path: Path) -> None:
 
 def test_shares_of_rows_that_pass_are_of_own_tests(tmp_path: Path) -> None:
     path, whole = tmp_path / "bank.part", explaining()
-    assert whole.part.reasons is not None
-    for share in (np.zeros((3, 2)), np.full((3, 2), np.nan), whole.part.reasons.pass_share - 1):
-        reasons = replace(whole.part.reasons, pass_share=share)
-        save_part(replace(whole, part=replace(whole.part, reasons=reasons)), path)
+    assert whole.part.explanation is not None
+    for share in (
+        np.zeros((3, 2)),
+        np.full((3, 2), np.nan),
+        whole.part.explanation.left_fraction - 1,
+    ):
+        reasons = replace(whole.part.explanation, left_fraction=share)
+        save_part(replace(whole, part=replace(whole.part, explanation=reasons)), path)
         with pytest.raises(ModelError, match="shares of rows that pass other tests than bank's"):
             load_part(path)
 
 
 def test_a_models_name_is_that_of_its_run() -> None:
-    assert file().model == file(LabelUnit((0.1,), 4.0)).model
-    assert file().model != file(run="another").model
+    assert file().model_id == file(LabelUnit((0.1,), 4.0)).model_id
+    assert file().model_id != file(run="another").model_id
 
 
 def opened(path: Path) -> tuple[Any, dict[str, Any], list[Any]]:
@@ -160,14 +170,18 @@ def rewritten(
 
 def test_rewriting_leaves_the_seal_intact(tmp_path: Path) -> None:
     rewritten(tmp_path / "bank.part")
-    assert load_part(tmp_path / "bank.part").model == file().model
+    assert load_part(tmp_path / "bank.part").model_id == file().model_id
 
 
 def test_any_arrow_library_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "bank.part"
     save_part(file(), path)
     _, header, tables = opened(path)
-    assert (header["format"], header["version"], header["tables"]) == ("privet-part", VERSION, 3)
+    assert (header["format"], header["version"], header["tables"]) == (
+        "privet-part",
+        PART_VERSION,
+        3,
+    )
     assert (header["part"]["depth"], header["part"]["outputs"]) == (2, 1)
     (row,) = tables[1].to_pylist()
     assert row == {
@@ -195,7 +209,7 @@ def test_a_changed_bit_is_noticed(tmp_path: Path) -> None:
     ("key", "value", "complaint"),
     [
         ("format", "privet-model", "not a part file"),
-        ("version", 99, f"part file version 99; this software reads version {VERSION}: use"),
+        ("version", 99, f"part file version 99; this software reads version {PART_VERSION}: use"),
         ("colour", "red", "damaged: .*colour"),
         ("model", "another", "damaged: its name is not that of its content"),
         ("job", {}, "damaged: .*participants"),
@@ -298,14 +312,14 @@ def test_extension_types_are_refused(tmp_path: Path) -> None:
         (b'{"format":"privet-model","version":1}', "not a part file of this software"),
         (
             b'{"seal":"0","format":"privet-part","version":2,"part":{}}',
-            f"part file version 2; this software reads version {VERSION}: use the release that "
-            "wrote it, "
+            f"part file version 2; this software reads version {PART_VERSION}: use the release "
+            "that wrote it, "
             "or train again",
         ),
         (b"\xff\xff\xff\xff", "not a part file of this software"),
         (b"\xff\xff\xff\xff" + bytes(100), "not a part file of this software"),
-        (seal(b""), "not a part file of this software"),
-        (seal(b"\xff\xff\xff\xff" + b"privet-part" * 9), "not a part file of this software"),
+        (append_seal(b""), "not a part file of this software"),
+        (append_seal(b"\xff\xff\xff\xff" + b"privet-part" * 9), "not a part file of this software"),
         (b"PK\x03\x04" + bytes(100), "not a part file of this software"),
     ],
 )
@@ -318,7 +332,7 @@ def test_other_files(tmp_path: Path, content: bytes, complaint: str) -> None:
 
 def test_a_part_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_part(file(), tmp_path / "bank.part")
-    monkeypatch.setattr(json_records, "MAX_BYTES", 100)
+    monkeypatch.setattr(json_records, "MAX_FILE_BYTES", 100)
     with pytest.raises(ModelError, match="larger than the 100 bytes"):
         load_part(tmp_path / "bank.part")
 
@@ -372,7 +386,7 @@ def test_damage_under_a_new_seal_does_no_worse_than_an_error(tmp_path: Path) -> 
             continue
         loaded += 1
         assert found.leaf_shares.shape == (3, 1, 4)
-        found.fails(np.zeros((2, 5)))
+        found.find_rows_going_right(np.zeros((2, 5)))
     assert 0 < loaded < 1000
 
 

@@ -12,38 +12,38 @@ import pytest
 
 from privet.errors import UnavailableError
 from privet.storage import journal
-from privet.storage.journal import RunFile, RunRecord, run_files
+from privet.storage.journal import JournalReader, JournalWriter, list_journals
 
 
 def test_lines_are_read_once_and_whole(tmp_path: Path) -> None:
-    record = RunRecord(tmp_path, "train")
-    (path,) = run_files(tmp_path)
-    file = RunFile(path)
-    record.add({"event": "began"})
-    record.add({"event": "table", "table": 1})
-    assert [line["event"] for line in file.new_lines()] == ["began", "table"]
-    assert file.new_lines() == []
+    record = JournalWriter(tmp_path, "train")
+    (path,) = list_journals(tmp_path)
+    file = JournalReader(path)
+    record.append({"event": "began"})
+    record.append({"event": "table", "table": 1})
+    assert [line["event"] for line in file.read_new_records()] == ["began", "table"]
+    assert file.read_new_records() == []
     with path.open("ab") as more:
         more.write(b'{"event": "half')
         more.flush()
-        assert file.new_lines() == []
+        assert file.read_new_records() == []
         more.write(b'"}\nnonsense\n[1]\n')
-    assert file.new_lines() == [{"event": "half"}]
+    assert file.read_new_records() == [{"event": "half"}]
 
 
 def test_how_a_run_stands_is_said_anew(tmp_path: Path) -> None:
-    record = RunRecord(tmp_path, "train")
-    file = RunFile(record.path)
-    assert file.new_standing() is None
+    record = JournalWriter(tmp_path, "train")
+    file = JournalReader(record.path)
+    assert file.read_new_progress() is None
     for level in (1, 2):
-        record.stand({"level": level})
-    assert file.new_standing() == {"level": 2}
-    assert file.new_standing() is None
+        record.write_progress({"level": level})
+    assert file.read_new_progress() == {"level": 2}
+    assert file.read_new_progress() is None
 
 
 def test_only_the_owner_can_read_them(tmp_path: Path) -> None:
-    record = RunRecord(tmp_path, "train")
-    record.stand({})
+    record = JournalWriter(tmp_path, "train")
+    record.write_progress({})
     for path in (tmp_path / "runs").iterdir():
         assert path.stat().st_mode & 0o077 == 0
 
@@ -51,34 +51,34 @@ def test_only_the_owner_can_read_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, None])
 def test_a_run_goes_on_as_long_as_its_process(tmp_path: Path, number: int | None) -> None:
     code = (
-        "import sys\nfrom privet.storage.journal import RunRecord\n"
-        f"record = RunRecord({str(tmp_path)!r}, 'train')\nprint(flush=True)\nsys.stdin.read()"
+        "import sys\nfrom privet.storage.journal import JournalWriter\n"
+        f"record = JournalWriter({str(tmp_path)!r}, 'train')\nprint(flush=True)\nsys.stdin.read()"
     )
     with subprocess.Popen(  # noqa: S603
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        (path,) = run_files(tmp_path)
-        assert RunFile(path).goes_on()
+        (path,) = list_journals(tmp_path)
+        assert JournalReader(path).is_running()
         if number is None:
             process.communicate(b"")
         else:
             os.kill(process.pid, number)
             process.wait()
-    assert not RunFile(path).goes_on()
+    assert not JournalReader(path).is_running()
 
 
 def test_the_newest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "MOST_RUNS", 3)
+    monkeypatch.setattr(journal, "MAX_RUNS", 3)
     folder = tmp_path / "runs"
     folder.mkdir()
     for number in range(5):
         (folder / f"2020010{number}T000000-train-0.jsonl").write_text("")
         (folder / f"2020010{number}T000000-train-0.now").write_text("")
-    record = RunRecord(tmp_path, "train")
+    record = JournalWriter(tmp_path, "train")
     record.close()
-    left = [path.name[:8] for path in run_files(tmp_path)]
+    left = [path.name[:8] for path in list_journals(tmp_path)]
     assert left[:2] == ["20200103", "20200104"]
     assert len(left) == 3
     assert len(list(folder.glob("*.now"))) == 2
@@ -87,4 +87,4 @@ def test_the_newest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(UnavailableError, match="runs"):
-        RunRecord(tmp_path, "train")
+        JournalWriter(tmp_path, "train")

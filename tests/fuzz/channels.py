@@ -17,15 +17,15 @@ import numpy as np
 from privet.errors import PeerError
 from privet.transport import channel as messages
 from privet.transport.channel import Expected
-from privet.transport.connection import PeerLink
-from privet.transport.frames import GOODBYE, array_header, control_header, name_tag
-from privet.transport.rendezvous import Arrivals
+from privet.transport.connection import PeerConnection
+from privet.transport.frames import GOODBYE, hash_name, pack_array_header, pack_control_header
+from privet.transport.rendezvous import AcceptedPeers
 from privet.transport.sockets import SocketChannel
 from privet.transport.tls import Identity, create_identity
 from tests.fuzz.lies import utterance
 
 _US, _LIAR = "shop", "bank"
-_NAMES = {name_tag(name): name for name in (_US, _LIAR, "dealer")}
+_NAMES = {hash_name(name): name for name in (_US, _LIAR, "dealer")}
 _MOST_INBOX = 1 << 22
 """Bytes that may wait in an inbox: no case says more than that."""
 _SILENCE = 0.05
@@ -49,7 +49,7 @@ class Said:
 
 
 def _frame(array: np.ndarray[Any, Any], sequence: int, tag: int = 0, stream: int = 0) -> bytes:
-    return array_header(array, sequence, tag, stream) + array.tobytes()
+    return pack_array_header(array, sequence, tag, stream) + array.tobytes()
 
 
 def _arrays(*kinds: tuple[str, tuple[int, ...], int, int]) -> list[bytes]:
@@ -58,8 +58,8 @@ def _arrays(*kinds: tuple[str, tuple[int, ...], int, int]) -> list[bytes]:
 
 _WORDS = b'{"a": 1}'
 _TOLD = [
-    _frame(np.array([len(_WORDS)], np.uint64), 0, messages.TAG),
-    _frame(np.frombuffer(_WORDS, np.uint8), 1, messages.TAG),
+    _frame(np.array([len(_WORDS)], np.uint64), 0, messages.MESSAGE_TAG),
+    _frame(np.frombuffer(_WORDS, np.uint8), 1, messages.MESSAGE_TAG),
 ]
 
 
@@ -73,15 +73,15 @@ def _receive(dtype: str, shape: tuple[int, ...], tag: int, stream: int) -> Any:
 
 
 def _hear(channel: SocketChannel) -> None:
-    assert len(messages.receive(channel, _LIAR)) <= messages.MAX_BYTES
+    assert len(messages.receive_message(channel, _LIAR)) <= messages.MAX_MESSAGE_BYTES
 
 
 def _compute(channel: SocketChannel) -> None:
     """Wait for nothing, but look in, as the thread does that looks in for all."""
     with channel._lock:
         channel._pump(0)
-    channel.has_come(_LIAR)
-    channel.refuse_lost()
+    channel.has_pending(_LIAR)
+    channel.raise_if_disconnected()
     channel.send(_LIAR, np.zeros(3, np.uint8))
 
 
@@ -96,7 +96,7 @@ STATES: Mapping[str, tuple[list[bytes], Wait]] = {
     ),
     "an empty array": (_arrays(("u1", (0,), 0, 0)), _receive("u1", (0,), 0, 0)),
     "a message": (_TOLD, _hear),
-    "a goodbye": ([control_header(GOODBYE)], lambda channel: channel.close(0.2)),
+    "a goodbye": ([pack_control_header(GOODBYE)], lambda channel: channel.close(0.2)),
     "nothing": (_arrays(_SMALL), _compute),
     "somebody else": (_TOLD, lambda _: None),
 }
@@ -159,7 +159,7 @@ class Harness:
         if said.due == GATHERING:
             return _gather(ours)
         ours.setblocking(False)
-        link = PeerLink(_LIAR, ours, 1 << 20, _NAMES)
+        link = PeerConnection(_LIAR, ours, 1 << 20, _NAMES)
         deadline = _SILENCE if said.stays else 10.0
         channel = SocketChannel(_US, {_LIAR: link}, deadline, frame_limit=1 << 20)
         try:
@@ -189,31 +189,31 @@ class Harness:
 
         def greet() -> None:
             certificate = self._keys[_US].certificate
-            found[_LIAR] = self._keys[_LIAR].secure(theirs, certificate, server=False)
+            found[_LIAR] = self._keys[_LIAR].wrap_tls(theirs, certificate, server=False)
 
         thread = threading.Thread(target=greet)
         thread.start()
-        secured = self._keys[_US].secure(ours, self._keys[_LIAR].certificate, server=True)
+        secured = self._keys[_US].wrap_tls(ours, self._keys[_LIAR].certificate, server=True)
         thread.join()
         return secured, found[_LIAR], raw
 
 
 def _gather(ours: socket.socket) -> str | None:
     """Look after one that has come, while others are missing."""
-    arrivals = Arrivals([_US, _LIAR, "dealer"], silence=10.0)
+    arrivals = AcceptedPeers([_US, _LIAR, "dealer"], peer_timeout=10.0)
     arrivals.add(_LIAR, ours)
-    link = arrivals.links[_LIAR]
+    link = arrivals.connections[_LIAR]
     until = time.monotonic() + 5
     try:
-        while not (gone := arrivals.look()):
-            if time.monotonic() > until or link.more:
+        while not (gone := arrivals.poll()):
+            if time.monotonic() > until or link.has_unread:
                 break
             if link.said_goodbye or link.inbox_bytes:
                 break  # first words, which are kept for the program
     except Exception as error:  # noqa: BLE001
         return f"{error!r} while others are missing"
     finally:
-        arrivals.close(*list(arrivals.links))
+        arrivals.disconnect(*list(arrivals.connections))
     if gone and list(gone) != [_LIAR]:
         return f"not {_LIAR} is gone, but {gone}"
     return f"{link.inbox_bytes} bytes in its inbox" if link.inbox_bytes > _MOST_INBOX else None

@@ -8,7 +8,7 @@ from pathlib import Path
 from privet.config.job import Job
 from privet.errors import InputError
 from privet.experiments.local_federation import LocalFederation
-from privet.storage.checkpoint import Checkpoints
+from privet.storage.checkpoint import CheckpointStore
 from privet.storage.journal import AuditLog
 from privet.storage.model_part import load_part
 from tests.fuzz.readers import Reader
@@ -16,12 +16,12 @@ from tests.fuzz.readers import Reader
 
 def readers(local: LocalFederation, folder: Path) -> dict[str, Reader]:
     """Return them, for a federation that has trained."""
-    job = Job.read(local.job)
-    checkpoints = local.part("bank").parent / "rehearsal.checkpoints"
+    job = Job.read(local.job_path)
+    checkpoints = local.get_part_path("bank").parent / "rehearsal.checkpoints"
     (ended,) = checkpoints.glob("*.ended")
     log = AuditLog(folder / "audit.log")
-    log.add("began", job="a")
-    log.add("ended", outcome={"code": 0})
+    log.append("began", job="a")
+    log.append("ended", outcome={"code": 0})
     file = folder / "file"
 
     def from_file(read: Callable[[Path], object]) -> Callable[[bytes], object]:
@@ -33,7 +33,7 @@ def readers(local: LocalFederation, folder: Path) -> dict[str, Reader]:
 
     def stages(content: bytes) -> object:
         ended.write_bytes(content)
-        return Checkpoints(checkpoints, job.digest, "x").ended(job.length)
+        return CheckpointStore(checkpoints, job.digest, "x").find_finished(job.stopping_rule)
 
     def verify(path: Path) -> object:
         return AuditLog(path).verify()
@@ -42,8 +42,8 @@ def readers(local: LocalFederation, folder: Path) -> dict[str, Reader]:
         return Reader([path.read_bytes()], read, allowed=(InputError,))
 
     return {
-        "parts": reader(local.part("bank"), from_file(load_part)),
+        "parts": reader(local.get_part_path("bank"), from_file(load_part)),
         "stages": reader(ended, stages),
-        "jobs": reader(local.job, from_file(Job.read)),
+        "jobs": reader(local.job_path, from_file(Job.read)),
         "logs": reader(log.path, from_file(verify)),
     }

@@ -13,15 +13,15 @@ import numpy as np
 from privet.config.job import Job
 from privet.errors import PeerError
 from privet.experiments.local_federation import LocalFederation
-from privet.transport.connection import OVERHEAD, PeerLink
-from privet.transport.frames import array_header, control_header, name_tag
-from privet.transport.handshake import Failure, Greeter, RefusedError
-from privet.transport.tls import known_by, load_identity, vouched_for
+from privet.transport.connection import FRAME_OVERHEAD_BYTES, PeerConnection
+from privet.transport.frames import hash_name, pack_array_header, pack_control_header
+from privet.transport.handshake import FailureNotice, Handshake, HandshakeRefusedError
+from privet.transport.tls import authenticate_chain, compute_chain_fingerprint, load_identity
 from tests.fuzz.readers import Reader
 
-_NAMES = {name_tag(name): name for name in ("bank", "shop", "dealer")}
+_NAMES = {hash_name(name): name for name in ("bank", "shop", "dealer")}
 _FRAME_LIMIT = 1 << 20
-_INBOX = 200 * OVERHEAD + _FRAME_LIMIT
+_INBOX = 200 * FRAME_OVERHEAD_BYTES + _FRAME_LIMIT
 """Bytes that no case of a few kilobytes may fill an inbox with."""
 
 
@@ -58,15 +58,15 @@ class Spoken:
 def read_frames(content: bytes) -> None:
     """Take frames in as a link does; raise what it makes of them."""
     spoken = cast("socket.socket", Spoken(content, 1 + len(content) // 3))
-    link = PeerLink("bank", spoken, _FRAME_LIMIT, _NAMES)
+    link = PeerConnection("bank", spoken, _FRAME_LIMIT, _NAMES)
     link.read()
     assert link.inbox_bytes <= _INBOX, f"{link.inbox_bytes} bytes in an inbox"
-    link.wanted(1 << 16)
+    link.choose_poll_events(1 << 16)
     for stream, inbox in list(link.inbox.items()):
         while inbox:
             header, array = inbox[0]
             assert (array.dtype, array.shape) == (header.dtype, header.shape)
-            link.take_out(stream)
+            link.pop_array(stream)
     assert link.inbox_bytes == 0
     if link.error is not None:
         raise link.error
@@ -78,11 +78,11 @@ def readers(local: LocalFederation, job: Job) -> dict[str, Reader]:
     identity = load_identity(folder / "bank.key", folder / "bank.crt")
     own = local.folder / "shop"
     ours = load_identity(own / "shop.key", own / "shop.crt")
-    pinned: dict[str, str | None] = {n: job.contact(n).fingerprint for n in local.everybody}
+    pinned: dict[str, str | None] = {n: job.get_entry(n).fingerprint for n in local.member_names}
     session = bytes(range(32))
-    shop = Greeter("shop", pinned, session, ours)
-    in_the_clear = Greeter("shop", dict.fromkeys(pinned), session, None)
-    failed = Greeter("bank", pinned, session, identity, Failure("bank", 4))
+    shop = Handshake("shop", pinned, session, ours)
+    in_the_clear = Handshake("shop", dict.fromkeys(pinned), session, None)
+    failed = Handshake("bank", pinned, session, identity, FailureNotice("bank", 4))
 
     def hello(certificate: bytes) -> bytes:
         name = b"bank"
@@ -91,22 +91,22 @@ def readers(local: LocalFederation, job: Job) -> dict[str, Reader]:
 
     def say_hello(content: bytes) -> object:
         spoken = cast("socket.socket", Spoken(content))
-        return shop.say_hello(spoken, {"bank"}, time.monotonic() + 5, calling=False)
+        return shop.exchange_hellos(spoken, {"bank"}, time.monotonic() + 5, is_client=False)
 
     def greet(content: bytes) -> object:
         spoken = cast("Any", Spoken(content))
-        return in_the_clear.greet(spoken, {"bank"}, calling=False)
+        return in_the_clear.run(spoken, {"bank"}, is_client=False)
 
     said = Spoken(hello(b""))
-    in_the_clear.say_hello(cast("Any", said), {"bank"}, time.monotonic() + 5, calling=False)
+    in_the_clear.exchange_hellos(cast("Any", said), {"bank"}, time.monotonic() + 5, is_client=False)
     digest = hashlib.sha256(hello(b"") + said.sent).digest()
     greeting = hello(b"") + digest + bytes(5)
     array = np.arange(20, dtype=np.uint64)
     small = np.arange(6, dtype=np.uint8).reshape(2, 3)
-    frame = array_header(array, 0, 7) + array.tobytes()
-    other = array_header(small, 0, 3, 2) + small.tobytes()
-    alive, goodbye, gave_up = (control_header(k, t) for k, t in ((2, 0), (3, 0), (4, 9)))
-    refused = (RefusedError, OSError)
+    frame = pack_array_header(array, 0, 7) + array.tobytes()
+    other = pack_array_header(small, 0, 3, 2) + small.tobytes()
+    alive, goodbye, gave_up = (pack_control_header(k, t) for k, t in ((2, 0), (3, 0), (4, 9)))
+    refused = (HandshakeRefusedError, OSError)
     return {
         "frames": Reader(
             (frame + alive * 3, other + frame + goodbye, frame, alive, gave_up, other + gave_up),
@@ -115,18 +115,18 @@ def readers(local: LocalFederation, job: Job) -> dict[str, Reader]:
             (PeerError,),
             share=24,
         ),
-        "hellos": Reader([hello(identity.shown)], say_hello, "", refused, share=4),
+        "hellos": Reader([hello(identity.certificate_chain)], say_hello, "", refused, share=4),
         "greetings": Reader([greeting], greet, "", refused, share=4),
         "notes": Reader(
-            [failed._note(), shop._note()],
-            lambda content: shop._read_note("bank", content),
+            [failed._pack_notice(), shop._pack_notice()],
+            lambda content: shop._unpack_notice("bank", content),
             "",
-            (RefusedError,),
+            (HandshakeRefusedError,),
             size=5,
         ),
         "certificates": Reader(
-            [identity.shown, identity.shown * 2],
-            lambda content: vouched_for(content, identity.fingerprint),
+            [identity.certificate_chain, identity.certificate_chain * 2],
+            lambda content: authenticate_chain(content, identity.fingerprint),
         ),
-        "fingerprints": Reader([identity.shown], known_by),
+        "fingerprints": Reader([identity.certificate_chain], compute_chain_fingerprint),
     }

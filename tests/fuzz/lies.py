@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from privet.transport.frames import (
-    ALIVE,
-    FAILED,
+    FAILURE_FRAME,
     GOODBYE,
     HEADER_BYTES,
-    array_header,
-    control_header,
-    name_tag,
+    HEARTBEAT_FRAME,
+    hash_name,
+    pack_array_header,
+    pack_control_header,
 )
 
 Lie = Callable[[random.Random, bytes], bytes]
@@ -46,8 +46,12 @@ def _lengths(chance: random.Random, frame: bytes) -> bytes:
 
 def _control(chance: random.Random, frame: bytes) -> bytes:
     """Put something between: an end, a failure of anybody's, many signs of life."""
-    tag = chance.choice([0, name_tag("bank"), name_tag("shop"), chance.getrandbits(32)])
-    words = [control_header(GOODBYE), control_header(FAILED, tag), control_header(ALIVE) * 1000]
+    tag = chance.choice([0, hash_name("bank"), hash_name("shop"), chance.getrandbits(32)])
+    words = [
+        pack_control_header(GOODBYE),
+        pack_control_header(FAILURE_FRAME, tag),
+        pack_control_header(HEARTBEAT_FRAME) * 1000,
+    ]
     return chance.choice(words) + (frame if chance.random() < 0.5 else b"")
 
 
@@ -71,11 +75,11 @@ LIES["the largest elements"] = _largest
 _ALL = list(LIES.values())
 _OTHER = np.arange(6, dtype=np.uint16)
 _BESIDE = [
-    control_header(ALIVE),
-    control_header(GOODBYE),
-    control_header(FAILED, name_tag("dealer")),
-    control_header(FAILED),
-    *(array_header(_OTHER, n, 7, stream) + _OTHER.tobytes() for n, stream in ((0, 0), (0, 2))),
+    pack_control_header(HEARTBEAT_FRAME),
+    pack_control_header(GOODBYE),
+    pack_control_header(FAILURE_FRAME, hash_name("dealer")),
+    pack_control_header(FAILURE_FRAME),
+    *(pack_array_header(_OTHER, n, 7, stream) + _OTHER.tobytes() for n, stream in ((0, 0), (0, 2))),
 ]
 """Good frames, wherever they come."""
 

@@ -83,7 +83,7 @@ def readers(local: LocalFederation) -> dict[str, Reader]:
     """Return all readers of what peers send, for a federation that has trained."""
     from tests.fuzz import greeted, numbers, served, sharded, stated  # these need a Reader
 
-    job = Job.read(local.job)
+    job = Job.read(local.job_path)
     return {
         **greeted.readers(local, job),
         **stated.readers(local, job),

@@ -43,15 +43,15 @@ class Scripted(Channel):
                 raise PeerLostError(peer, "has no more to say")
             array = rest.popleft() if rest else np.zeros(expected.shape, expected.dtype)
             header = Header(ARRAY, array.dtype, array.shape, 0, tag, stream)
-            self.check(peer, header, expected, 0, tag)
+            self.check_header(peer, header, expected, 0, tag)
             return array
 
-        return frames.from_frames(*expected, receive)
+        return frames.assemble_frames(*expected, receive)
 
     def send(self, peer: str, array: Array, tag: int = 0, stream: int = 0) -> None:
         """Send nothing."""
 
-    def has_come(self, peer: str, stream: int = 0) -> bool:
+    def has_pending(self, peer: str, stream: int = 0) -> bool:
         """Everything has."""
         return True
 
@@ -62,10 +62,10 @@ class Scripted(Channel):
         """Nothing waits."""
         return 0
 
-    def wait_for_room(self, limit: int, peers: Sequence[str]) -> None:
+    def wait_for_backlog(self, limit: int, peers: Sequence[str]) -> None:
         """Do nothing."""
 
-    def close(self, longest: float | None = None) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Do nothing."""
 
     def abort(self) -> None:

@@ -11,20 +11,20 @@ from unittest import mock
 import numpy as np
 
 from privet.config.job import Job
-from privet.config.party import PartyFile
+from privet.config.party import PartyConfig
 from privet.experiments.local_federation import LocalFederation
-from privet.federation.cluster.pool import NOBODY
+from privet.federation.cluster.pool import NO_POOL
 from privet.federation.serving import service
 from privet.federation.serving.model import ServedModel
-from privet.federation.serving.request_queue import Request, RequestQueue
+from privet.federation.serving.request_queue import PredictionRequest, RequestQueue
 from privet.federation.serving.service import (
-    DealerOfService,
-    Service,
-    ServiceByIds,
-    ServiceByPositions,
+    AlignedService,
+    DealerService,
+    PredictionService,
+    UnalignedService,
 )
 from privet.storage.model_part import load_part
-from privet.transport.channel import Channel, pack
+from privet.transport.channel import Channel, pack_texts
 from tests.fuzz.readers import Reader
 from tests.fuzz.script import Scripted
 from tests.fuzz.stated import of_message
@@ -35,42 +35,42 @@ _IDS = ["1-0", "1-7"]
 def readers(local: LocalFederation, job: Job) -> dict[str, Reader]:
     """Return them: what shop, who receives predictions, asks of bank and of the dealer."""
     explained = Job.parse({**job.model_dump(), "explain": "feature"})
-    models = {name: _model(local, job, name) for name in local.names}
+    models = {name: _model(local, job, name) for name in local.party_names}
 
-    def follow(kind: type[Service], job: Job) -> Callable[[Channel], object]:
+    def follow(kind: type[PredictionService], job: Job) -> Callable[[Channel], object]:
         def read(channel: Channel) -> object:
             bank = kind(models["bank"], job, channel, lambda: models["bank"], None)
             cast("Any", bank)._predict = _nothing
-            cast("Any", bank)._adopt = _nothing
-            return bank._follow()
+            cast("Any", bank)._switch_model = _nothing
+            return bank._answer_message()
 
         return read
 
     runtime = cast(
         "Any",
-        SimpleNamespace(step=lambda _: contextlib.nullcontext(), leave_for_good=_nothing),
+        SimpleNamespace(step=lambda _: contextlib.nullcontext(), forget_finished_draws=_nothing),
     )
 
     def deal(channel: Channel) -> object:
-        with mock.patch.multiple(service, tell_unit=_nothing, answer=_nothing):
-            return DealerOfService(explained, channel, 5, 1, NOBODY)(runtime, None)
+        with mock.patch.multiple(service, reveal_label_unit=_nothing, answer_query=_nothing):
+            return DealerService(explained, channel, 5, 1, NO_POOL)(runtime, None)
 
-    name = models["bank"].name.encode()
+    name = models["bank"].model_id.encode()
     asked = [b"stop", b"m" + name, b"n" + name, b"m", b"e", b"p"]
     positions = np.array([1, 2, 39], dtype="<u4").tobytes()
-    by_ids, by_positions = [b"p" + pack(_IDS), *asked], [b"p" + positions, *asked]
+    by_ids, by_positions = [b"p" + pack_texts(_IDS), *asked], [b"p" + positions, *asked]
     return {
         "requests by ids": Reader(
-            by_ids, of_message(follow(ServiceByIds, job), "bank", "shop"), "shop", share=2
+            by_ids, of_message(follow(UnalignedService, job), "bank", "shop"), "shop", share=2
         ),
         "requests to explain": Reader(
-            [b"e" + pack(_IDS), *by_ids],
-            of_message(follow(ServiceByIds, explained), "bank", "shop"),
+            [b"e" + pack_texts(_IDS), *by_ids],
+            of_message(follow(UnalignedService, explained), "bank", "shop"),
             "shop",
         ),
         "requests by positions": Reader(
             by_positions,
-            of_message(follow(ServiceByPositions, job), "bank", "shop"),
+            of_message(follow(AlignedService, job), "bank", "shop"),
             "shop",
             share=2,
         ),
@@ -86,8 +86,8 @@ def readers(local: LocalFederation, job: Job) -> dict[str, Reader]:
 
 
 def _model(local: LocalFederation, job: Job, name: str) -> ServedModel:
-    party = PartyFile.load(local.folder / name / "party.toml")
-    file = load_part(local.part(name))
+    party = PartyConfig.load(local.folder / name / "party.toml")
+    file = load_part(local.get_part_path(name))
     table = local.folder / name / "train.csv"
     return ServedModel(file, party.read_new_rows(job, file.encoders, table))
 
@@ -101,11 +101,11 @@ def _lead(model: ServedModel, job: Job, content: bytes) -> object:
     told = np.frombuffer(content, dtype=np.uint8)
     channel = Scripted("shop", {"bank": [told], "dealer": []})
     queue = RequestQueue()
-    queue.open(["bank", "dealer"])
-    queue.submit(Request([*_IDS, "1-3", "moon"]))
-    shop = ServiceByIds(model, job, channel, lambda: model, queue)
+    queue.set_available(["bank", "dealer"])
+    queue.submit(PredictionRequest([*_IDS, "1-3", "moon"]))
+    shop = UnalignedService(model, job, channel, lambda: model, queue)
     cast("Any", shop)._predict = lambda columns, _: np.zeros(columns.shape[1])
     cast("Any", shop)._classes = ("0", "1")
     cast("Any", shop)._runtime = SimpleNamespace(meter=mock.MagicMock())
-    cast("Any", shop)._answer = _nothing
-    return shop._lead()
+    cast("Any", shop)._complete_requests = _nothing
+    return shop._run_batch()

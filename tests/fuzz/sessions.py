@@ -23,9 +23,9 @@ from privet.experiments.local_federation import LocalFederation
 from privet.federation.serving.request_queue import RequestQueue
 from privet.federation.session import session
 from privet.transport.channel import Array
-from privet.transport.connection import PeerLink
-from privet.transport.frames import array_header
-from privet.transport.rendezvous import connect, listen
+from privet.transport.connection import PeerConnection
+from privet.transport.frames import pack_array_header
+from privet.transport.rendezvous import connect_members, listen
 from privet.transport.sockets import SocketChannel
 from privet.transport.tls import load_identity
 from tests.federation.harness import Run, prepare, run
@@ -87,37 +87,42 @@ class LiarError(Exception):
 class LyingChannel(SocketChannel):
     """A member's end of its connections, which sends something else once."""
 
-    def __init__(self, name: str, links: Mapping[str, PeerLink], case: Case) -> None:
+    def __init__(self, name: str, links: Mapping[str, PeerConnection], case: Case) -> None:
         super().__init__(name, links)
         self._case = case
         self._count = 0
 
     def _state(self) -> str:
-        where = self.where()
+        where = self.current_step()
         if where == "agreement":
             return "agreement"
         if where.startswith("serve"):
             return "service"
         return "level" if "level" in where else "set-up"
 
-    def _send(self, link: PeerLink, array: Array, tag: int, stream: int = 0) -> None:
+    def _send(self, connection: PeerConnection, array: Array, tag: int, stream: int = 0) -> None:
         if self._state() == self._case.state:
             self._count += 1
             if self._count == self._case.nth + 1:
-                frame = array_header(array, link.sent[stream], tag, stream) + array.tobytes()
-                self._lie(link, frame)
-        super()._send(link, array, tag, stream)
+                frame = (
+                    pack_array_header(array, connection.n_sent_by_stream[stream], tag, stream)
+                    + array.tobytes()
+                )
+                self._lie(connection, frame)
+        super()._send(connection, array, tag, stream)
 
-    def close(self, longest: float | None = None) -> None:
+    def close(self, timeout: float | None = None) -> None:
         if self._case.state == "goodbye":
             with self._lock:
-                link = next(iter(self._links.values()))
-                self._lie(link, array_header(_ONE, link.sent[0], 0) + _ONE.tobytes())
-        super().close(longest)
+                link = next(iter(self._connections.values()))
+                self._lie(
+                    link, pack_array_header(_ONE, link.n_sent_by_stream[0], 0) + _ONE.tobytes()
+                )
+        super().close(timeout)
 
-    def _lie(self, link: PeerLink, frame: bytes) -> None:
+    def _lie(self, link: PeerConnection, frame: bytes) -> None:
         chance = random.Random(self._case.seed)
-        link.queue(memoryview(LIES[self._case.lie](chance, frame)))
+        link.enqueue(memoryview(LIES[self._case.lie](chance, frame)))
         until = time.monotonic() + _LATER
         while time.monotonic() < until and link.error is None:
             self._pump(0.05)
@@ -132,8 +137,8 @@ def attack(victims: Victims, case: Case) -> list[str]:
         if case.state == "service":
             errors, results = _serve(victims.serving, case)
         else:
-            for name in local.names:
-                shutil.rmtree(local.part(name).parent, ignore_errors=True)
+            for name in local.party_names:
+                shutil.rmtree(local.get_part_path(name).parent, ignore_errors=True)
             errors, results = (_gather if case.state == "gathering" else _train)(local, case)
     except AssertionError as hanging:
         return [str(hanging)]
@@ -157,7 +162,7 @@ Outcome = tuple[dict[str, BaseException], dict[str, Any]]
 
 
 def _lying(case: Case) -> Any:
-    def channel(name: str, links: Mapping[str, PeerLink]) -> SocketChannel:
+    def channel(name: str, links: Mapping[str, PeerConnection]) -> SocketChannel:
         lies = name == case.liar
         return LyingChannel(name, links, case) if lies else SocketChannel(name, links)
 
@@ -188,7 +193,7 @@ def _serve(local: LocalFederation, case: Case) -> Outcome:
         while queue.status == "waiting" and not outcome:
             time.sleep(0.01)
         for number in range(_ASKED):
-            if queue.ask([f"1-{number}", "1-7", "moon"]).refused is not None:
+            if queue.submit_and_wait([f"1-{number}", "1-7", "moon"]).rejection is not None:
                 break
         queue.close("all was asked for")
         thread.join(60)
@@ -200,24 +205,26 @@ def _gather(local: LocalFederation, case: Case) -> Outcome:
     """Lie to bank, or as bank to the dealer, while shop is missing."""
     liar = case.liar if case.liar in ("bank", "dealer") else "dealer"
     told = "dealer" if liar == "bank" else "bank"
-    job, folder = Job.read(local.job), local.folder / liar
+    job, folder = Job.read(local.job_path), local.folder / liar
     identity = load_identity(folder / f"{liar}.key", folder / f"{liar}.crt")
     errors: dict[str, BaseException] = {}
 
     def wait() -> None:
-        absent = tuple(name for name in local.everybody if name != told)
+        absent = tuple(name for name in local.member_names if name != told)
         errors.update(run(local, "train", absent=absent, wait=4.0).errors)
 
     victim = threading.Thread(target=wait)
     victim.start()
-    with listen(*parse_address(job.contact(liar).address)) as door:
-        links = connect(liar, job.members(), door, identity=identity, peers=[told], timeout=20)
+    with listen(*parse_address(job.get_entry(liar).address)) as door:
+        links = connect_members(
+            liar, job.make_members(), door, identity=identity, peers=[told], timeout=20
+        )
     link = links[told]
     chance = random.Random(case.seed)
-    link.queue(memoryview(LIES[case.lie](chance, array_header(_ONE, 0, 0) + _ONE.tobytes())))
+    link.enqueue(memoryview(LIES[case.lie](chance, pack_array_header(_ONE, 0, 0) + _ONE.tobytes())))
     link.write()
     victim.join()
-    link.socket.close()
+    link.sock.close()
     return {case.liar: LiarError(), **errors}, {}
 
 

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 from privet.arithmetic.fixed_point import FixedPoint
-from privet.arithmetic.rings import BITS, Z32, Z64, Ring, signed
+from privet.arithmetic.rings import BIT_RING, Z32, Z64, Ring, signed
 from privet.arithmetic.shares import Share
 from privet.errors import CorrelationError, PeerError, PeerMisbehavedError
-from privet.gates.arithmetic import multiply_fixed, truncate
+from privet.gates.arithmetic import multiply_fixed_point, truncate
 from privet.gates.beaver import multiply, square
 from privet.gates.permute import permute
 from privet.protocols.paper.gates import (
-    from_bits,
-    less,
-    most_significant_bit,
+    bits_to_arithmetic,
+    extract_msb,
+    less_than,
     packed_length,
     unpack_bits,
 )
-from privet.runtime.cost import Cost, cost_of
+from privet.runtime.cost import Cost, count_program_cost
 from privet.runtime.local.launcher import simulate
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
@@ -83,13 +83,13 @@ def run(
 
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("ring", [Z64, Z32, BITS], ids=lambda ring: ring.name)
+@pytest.mark.parametrize("ring", [Z64, Z32, BIT_RING], ids=lambda ring: ring.name)
 def test_multiply(n: int, shape: tuple[int, ...], ring: Ring) -> None:
     x, y = values(shape, ring, 1), values(shape, ring, 2)
     result, cost, _ = run(multiply, [x, y], [ring, ring], n, ring)
     assert (result == ring.multiply(x, y)).all()
     nbytes = ring.nbytes(shape)
-    assert cost == opening_cost(2 * nbytes, n) + Cost(offline=nbytes)
+    assert cost == opening_cost(2 * nbytes, n) + Cost(offline_bytes=nbytes)
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -97,7 +97,7 @@ def test_multiply_broadcasts(n: int) -> None:
     x, y = values((3, 1), Z64, 1), values((2, 1, 4), Z64, 2)
     result, cost, _ = run(multiply, [x, y], [Z64, Z64], n, Z64)
     assert (result == x * y).all()
-    assert cost == opening_cost(8 * (3 + 8), n) + Cost(offline=8 * 24)
+    assert cost == opening_cost(8 * (3 + 8), n) + Cost(offline_bytes=8 * 24)
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -106,7 +106,7 @@ def test_multiply_in_slices(n: int) -> None:
     x, y = values((10_001,), Z64, 1), values((10_001,), Z64, 2)
     result, cost, _ = run(multiply, [x, y], [Z64, Z64], n, Z64)
     assert (result == x * y).all()
-    assert cost == opening_cost(8 * 20_002, n) + Cost(offline=8 * 10_001)
+    assert cost == opening_cost(8 * 20_002, n) + Cost(offline_bytes=8 * 10_001)
     assert cost.rounds == (1 if n == 2 else 2)
 
 
@@ -117,7 +117,7 @@ def test_square(n: int, shape: tuple[int, ...], ring: Ring) -> None:
     x = values(shape, ring, 1)
     result, cost, _ = run(square, [x], [ring], n, ring)
     assert (result == ring.multiply(x, x)).all()
-    assert cost == opening_cost(ring.nbytes(shape), n) + Cost(offline=ring.nbytes(shape))
+    assert cost == opening_cost(ring.nbytes(shape), n) + Cost(offline_bytes=ring.nbytes(shape))
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -128,12 +128,12 @@ def test_truncate(n: int, shape: tuple[int, ...], bits: int) -> None:
     rng = np.random.default_rng(n)
     z = rng.integers(-(2**62) + 1, 2**62, shape)
     z = np.where(rng.random(shape) < 0.5, z, rng.choice([0, 1, -1, 2**62 - 1, 1 - 2**62], shape))
-    result, cost, _ = run(partial(truncate, bits=bits), [z.view(np.uint64)], [Z64], n, Z64)
+    result, cost, _ = run(partial(truncate, dropped_bits=bits), [z.view(np.uint64)], [Z64], n, Z64)
     low = signed(result)
     # Each of n shifts rounds down by less than one, and n // 2 units make up for it.
     assert ((z >> bits) - (n - 1) + n // 2 <= low).all()
     assert (low <= (z >> bits) + n // 2).all()
-    assert cost == opening_cost(Z64.nbytes(shape), n) + Cost(offline=2 * Z32.nbytes(shape))
+    assert cost == opening_cost(Z64.nbytes(shape), n) + Cost(offline_bytes=2 * Z32.nbytes(shape))
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -144,12 +144,12 @@ def test_fixed_point_products(n: int) -> None:
     x, y = rng.normal(scale=300, size=500), rng.normal(scale=300, size=500)
 
     def product(runtime: Runtime, a: Share, b: Share) -> Share:
-        return multiply_fixed(runtime, a, b, bits=code.fraction_bits)
+        return multiply_fixed_point(runtime, a, b, bits=code.fraction_bits)
 
     result, cost, _ = run(product, [code.encode(x), code.encode(y)], [Z64, Z64], n, Z64)
     openings = opening_cost(8 * 1000, n) + opening_cost(8 * 500, n)
-    assert cost == openings + Cost(offline=8 * 500 + 8 * 500)
-    bound = code.unit * (n - n // 2 + (np.abs(x) + np.abs(y)) / 2 + code.unit)
+    assert cost == openings + Cost(offline_bytes=8 * 500 + 8 * 500)
+    bound = code.resolution * (n - n // 2 + (np.abs(x) + np.abs(y)) / 2 + code.resolution)
     assert (np.abs(code.decode(result) - x * y) <= bound).all()
 
 
@@ -157,12 +157,12 @@ def test_fixed_point_products(n: int) -> None:
 @pytest.mark.parametrize("count", [0, 1, 8, 13, 100])
 def test_most_significant_bit(n: int, count: int) -> None:
     x = values((count,), Z64, 3)
-    result, cost, _ = run(most_significant_bit, [x], [Z64], n, BITS)
+    result, cost, _ = run(extract_msb, [x], [Z64], n, BIT_RING)
     assert (unpack_bits(result, count) == (x >> np.uint64(63))).all()
     # Of every number beyond two, 63 bits; then as many again, and the 62 nodes of a tree, of which
     # all but the last need the product of propagates, too.
     products = 63 * (n - 2) + 63 + 62 + 61
-    assert cost.offline == products * packed_length(count)
+    assert cost.offline_bytes == products * packed_length(count)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
@@ -170,17 +170,17 @@ def test_log_depth(n: int) -> None:
     """An adder of 64 bits in 1 + 6 rounds, after the rounds that make two numbers of n."""
     carry_save = {2: 0, 3: 1, 4: 2, 5: 3, 8: 4}[n]
     x = Share.unknown((8,), Z64)
-    assert cost_of(most_significant_bit, n, x).rounds == carry_save + 7
+    assert count_program_cost(extract_msb, n, x).rounds == carry_save + 7
 
 
 def test_known_costs() -> None:
     """Literally, as they were before a counter counted them."""
     x, y = Share.unknown((8,), Z64), Share.unknown((20,), Z64)
-    assert cost_of(most_significant_bit, 2, x) == Cost(7, 622, 186)
-    assert cost_of(most_significant_bit, 3, x) == Cost(8, 2622, 249)
-    assert cost_of(most_significant_bit, 5, x) == Cost(10, 13_780, 375)
-    assert cost_of(less, 2, y, y) == Cost(8, 1872, 718)
-    assert cost_of(less, 5, y, y) == Cost(11, 41_400, 1285)
+    assert count_program_cost(extract_msb, 2, x) == Cost(7, 622, 186)
+    assert count_program_cost(extract_msb, 3, x) == Cost(8, 2622, 249)
+    assert count_program_cost(extract_msb, 5, x) == Cost(10, 13_780, 375)
+    assert count_program_cost(less_than, 2, y, y) == Cost(8, 1872, 718)
+    assert count_program_cost(less_than, 5, y, y) == Cost(11, 41_400, 1285)
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -189,11 +189,11 @@ def test_known_costs() -> None:
 def test_from_bits(n: int, shape: tuple[int, ...], ring: Ring) -> None:
     count = shape[-1]
     packed = (*shape[:-1], packed_length(count))
-    x = values(packed, BITS, 5)
-    gate = partial(from_bits, count=count, ring=ring)
-    result, cost, _ = run(gate, [x], [BITS], n, ring)
+    x = values(packed, BIT_RING, 5)
+    gate = partial(bits_to_arithmetic, count=count, ring=ring)
+    result, cost, _ = run(gate, [x], [BIT_RING], n, ring)
     assert (result == unpack_bits(x, count)).all()
-    assert cost == opening_cost(x.nbytes, n) + Cost(offline=ring.nbytes(shape))
+    assert cost == opening_cost(x.nbytes, n) + Cost(offline_bytes=ring.nbytes(shape))
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -205,11 +205,11 @@ def test_less(n: int, shape: tuple[int, ...], ring: Ring) -> None:
     y = np.where(rng.random(shape) < 0.7, rng.integers(-(2**62), 2**62, shape), x)
     y = np.where(rng.random(shape) < 0.2, x + 1, y)
     inputs = [x.astype(np.int64).view(np.uint64), y.astype(np.int64).view(np.uint64)]
-    result, cost, _ = run(partial(less, ring=ring), inputs, [Z64, Z64], n, ring)
+    result, cost, _ = run(partial(less_than, ring=ring), inputs, [Z64, Z64], n, ring)
     assert (result == (x < y)).all()
     assert result.shape == shape
-    sign = cost_of(most_significant_bit, n, Share.unknown((x.size,), Z64))
-    number = opening_cost(packed_length(x.size), n) + Cost(offline=ring.nbytes(shape))
+    sign = count_program_cost(extract_msb, n, Share.unknown((x.size,), Z64))
+    number = opening_cost(packed_length(x.size), n) + Cost(offline_bytes=ring.nbytes(shape))
     assert cost == sign + number
 
 
@@ -232,7 +232,7 @@ def permuting(
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("owners", [[], [0], [1, 1, 0], [0, 1, 1, 0, 1]])
 @pytest.mark.parametrize("length", [0, 1, 50])
-@pytest.mark.parametrize("ring", [Z64, Z32, BITS], ids=lambda ring: ring.name)
+@pytest.mark.parametrize("ring", [Z64, Z32, BIT_RING], ids=lambda ring: ring.name)
 def test_permute(n: int, owners: list[int], length: int, ring: Ring) -> None:
     rng = np.random.default_rng(7)
     shape = (len(owners), 3, length)
@@ -264,23 +264,23 @@ def test_no_permutation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("n", [4, 6, 7, 8])
 def test_more_participants(n: int) -> None:
     x, y = values((20,), Z64, 1) >> np.uint64(2), values((20,), Z64, 2) >> np.uint64(2)
-    result, cost, _ = run(less, [x, y], [Z64, Z64], n, Z64)
+    result, cost, _ = run(less_than, [x, y], [Z64, Z64], n, Z64)
     assert (result == (x < y)).all()
-    assert cost == cost_of(less, n, *[Share.unknown((20,), Z64)] * 2)
+    assert cost == count_program_cost(less_than, n, *[Share.unknown((20,), Z64)] * 2)
     result, _, _ = run(multiply, [x, y], [Z64, Z64], n, Z64)
     assert (result == x * y).all()
-    z = run(partial(truncate, bits=20), [x], [Z64], n, Z64)[0]
+    z = run(partial(truncate, dropped_bits=20), [x], [Z64], n, Z64)[0]
     assert ((x >> np.uint64(20)) + np.uint64(n // 2) - z <= np.uint64(n - 1)).all()
 
 
 def differing(runtime: Runtime, _: object, what: str) -> None:
     """One participant runs a gate with another option, or reveals to somebody else."""
     odd = isinstance(runtime, Party) and runtime.index == 1
-    x = runtime.public(np.zeros(4, dtype=np.uint64), Z64)
-    truncate(runtime, x, bits=10 if odd and what == "option" else 20)
+    x = runtime.share_public(np.zeros(4, dtype=np.uint64), Z64)
+    truncate(runtime, x, dropped_bits=10 if odd and what == "option" else 20)
     owners = [1 if odd and what == "owner" else 0]
     permute(runtime, x.reshape(1, 1, 4), [np.arange(4)], owners)
-    runtime.reveal(x, to=[0, 1] if odd and what == "audience" else [1, 0], what="x")
+    runtime.reveal(x, recipients=[0, 1] if odd and what == "audience" else [1, 0], disclosure="x")
 
 
 @pytest.mark.parametrize("what", ["option", "owner", "audience"])
@@ -291,9 +291,9 @@ def test_options_are_agreed(what: str) -> None:
 
 
 def _negative(runtime: Runtime, _: object) -> Any:
-    x = runtime.public(np.arange(-5, 5).view(np.uint64), Z64)
-    y = runtime.public(np.zeros(10, dtype=np.uint64), Z64)
-    return runtime.reveal(less(runtime, x, y), to=[0], what="signs")
+    x = runtime.share_public(np.arange(-5, 5).view(np.uint64), Z64)
+    y = runtime.share_public(np.zeros(10, dtype=np.uint64), Z64)
+    return runtime.reveal(less_than(runtime, x, y), recipients=[0], disclosure="signs")
 
 
 def test_the_same_gates_run_between_processes() -> None:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from privet.arithmetic.ring_lwe import ERROR_BITS, Lattice
-from privet.arithmetic.rings import Z1, Ring, RingArray, integers_modulo, signed
+from privet.arithmetic.ring_lwe import BINOMIAL_ERROR_BITS, RingLwe
+from privet.arithmetic.rings import Z1, Ring, RingArray, get_integer_ring, signed
 from privet.arithmetic.shares import Elements, Share
-from privet.gates.masked.histogram import Products, histogram
-from privet.gates.masked.indicators import publish
-from privet.gates.masked.routing import keep
-from privet.gates.masked.value import constant, hide, mask_one
+from privet.gates.masked.histogram import IndicatorProducts, histogram
+from privet.gates.masked.indicators import publish_indicators
+from privet.gates.masked.routing import route_rows
+from privet.gates.masked.value import lattice_mask, mask_constant, mask_value
 from privet.runtime.correlations.dealer import Dealer
 from privet.runtime.cost import Cost
 from privet.runtime.runtime import Runtime
@@ -29,9 +29,9 @@ from tests.gates.test_masked import (
 from tests.runtime.harness import measured_steps
 from tests.runtime.trio import check, deal
 
-WIDE, NARROW = integers_modulo(44), integers_modulo(30)
+WIDE, NARROW = get_integer_ring(44), get_integer_ring(30)
 ROWS = 2048 + 300
-LATTICE = Lattice("2f" * 32, ROWS, WIDE.bits)
+LATTICE = RingLwe("2f" * 32, ROWS, WIDE.bits)
 
 
 def of_sign(x: RingArray, ring: Ring) -> np.ndarray:
@@ -46,7 +46,7 @@ def inputs() -> tuple[np.ndarray, np.ndarray, list[tuple[np.ndarray, Ring]]]:
     rng = np.random.default_rng(3)
     g = rng.integers(-(2**30), 2**30, (2, ROWS))
     h = rng.integers(0, 2**17, (2, ROWS))
-    return g, h, [(WIDE.array(g), WIDE), (NARROW.array(h), NARROW)]
+    return g, h, [(WIDE.to_elements(g), WIDE), (NARROW.to_elements(h), NARROW)]
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
@@ -56,11 +56,11 @@ def test_values_are_as_they_were(n: int) -> None:
     fails = np.random.default_rng(1).integers(0, 2, ROWS).astype(np.uint8)
 
     def body(runtime: Runtime, a: Share, b: Share, bits: Share) -> list[Share]:
-        masked = hide(runtime, a, b, lattice=LATTICE, meanwhile=lambda _: None)
-        kept = keep(runtime, mask_one(runtime, bits), *masked)
+        masked = lattice_mask(runtime, a, b, lattice=LATTICE, on_masks=lambda _: None)
+        kept = route_rows(runtime, mask_value(runtime, bits), *masked)
         # The widest ring need not be the first.
-        turned = keep(runtime, mask_one(runtime, bits), *masked[::-1])
-        return [*(x.share(runtime) for x in masked), *kept, *turned]
+        turned = route_rows(runtime, mask_value(runtime, bits), *masked[::-1])
+        return [*(x.to_share(runtime) for x in masked), *kept, *turned]
 
     found, _, views = on_shares(body, [*values, (fails, Z1)], n)
     expected = [g, h, g * (1 - fails), h * (1 - fails)]
@@ -81,29 +81,29 @@ def test_sums(n: int, features: Any) -> None:
 
     def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
         own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
-        everything = publish(
-            runtime, own, owners, cuts=CUTS, n_samples=ROWS, ring=WIDE, lattice=LATTICE
+        everything = publish_indicators(
+            runtime, own, owners, cut_counts=CUTS, n_samples=ROWS, ring=WIDE, lattice=LATTICE
         )
-        products = Products(runtime, everything.of(slice(ROWS), features))
-        masked = hide(runtime, a, b, lattice=LATTICE, meanwhile=products.begin)
+        products = IndicatorProducts(runtime, everything.select(slice(ROWS), features))
+        masked = lattice_mask(runtime, a, b, lattice=LATTICE, on_masks=products.start)
         return histogram(runtime, products, *masked)
 
     (of_g, of_h), _, views = on_shares(body, values, n)
     for found, x, ring in ((of_g, g, WIDE), (of_h, h, NARROW)):
         expected = sums_by_cut(bucket[features], chosen, x)
-        off = of_sign(found - ring.array(expected), ring)
+        off = of_sign(found - ring.to_elements(expected), ring)
         counts = sums_by_cut(bucket[features], chosen, np.ones_like(x))
         for end, size in zip(np.cumsum(chosen), chosen, strict=True):
             # Between two cuts of a feature lie rows of their own, so these errors are independent.
             own, rows = (np.diff(a[end - size : end], axis=0, prepend=0) for a in (off, counts))
-            squares = (own[rows > 0] ** 2 / (ERROR_BITS / 4 * n * rows[rows > 0])).sum()
+            squares = (own[rows > 0] ** 2 / (BINOMIAL_ERROR_BITS / 4 * n * rows[rows > 0])).sum()
             assert not own[rows == 0].any()
             if size:
                 assert 1e-9 < chi2.cdf(squares, (rows > 0).sum()) < 1 - 1e-9
     cuts = sum(chosen)
     assert measured_steps(views) == {
         "publish indicators": Cost(
-            1, (n - 1) * sum(WIDE.wire_bytes(c * LATTICE.degree) for c in CUTS), 0
+            1, (n - 1) * sum(WIDE.count_packed_bytes(c * LATTICE.degree) for c in CUTS), 0
         ),
         "hide": opened(n, (WIDE, g.size), (NARROW, h.size)),
         "histogram": dealt((WIDE, cuts * 2), (NARROW, cuts * 2)),
@@ -120,13 +120,13 @@ def test_sums_of_what_everybody_knows(n: int) -> None:
 
     def body(runtime: Runtime, a: Share) -> list[Share]:
         own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
-        indicators = publish(
-            runtime, own, owners, cuts=CUTS, n_samples=ROWS, ring=WIDE, lattice=LATTICE
+        indicators = publish_indicators(
+            runtime, own, owners, cut_counts=CUTS, n_samples=ROWS, ring=WIDE, lattice=LATTICE
         )
-        counts = constant(runtime, known, NARROW)
-        alone = histogram(runtime, Products(runtime, indicators), counts)
-        products = Products(runtime, indicators)
-        (masked,) = hide(runtime, a, lattice=LATTICE, meanwhile=products.begin)
+        counts = mask_constant(runtime, known, NARROW)
+        alone = histogram(runtime, IndicatorProducts(runtime, indicators), counts)
+        products = IndicatorProducts(runtime, indicators)
+        (masked,) = lattice_mask(runtime, a, lattice=LATTICE, on_masks=products.start)
         return [*alone, *histogram(runtime, products, counts, masked)]
 
     found, _, _ = on_shares(body, [(g, WIDE)], n)
@@ -142,15 +142,21 @@ def test_three_dealers_derive_the_same(client: int) -> None:
 
     def program(dealer: Dealer) -> None:
         with dealer.step("table", client):
-            indicators = publish(
-                dealer, {}, (0, 1, 0, 1), cuts=CUTS, n_samples=ROWS, ring=WIDE, lattice=LATTICE
+            indicators = publish_indicators(
+                dealer,
+                {},
+                (0, 1, 0, 1),
+                cut_counts=CUTS,
+                n_samples=ROWS,
+                ring=WIDE,
+                lattice=LATTICE,
             )
-            products = Products(dealer, indicators)
+            products = IndicatorProducts(dealer, indicators)
             shares = Share.unknown((2, ROWS), WIDE), Share.unknown((2, ROWS), NARROW)
-            masked = hide(dealer, *shares, lattice=LATTICE, meanwhile=products.begin)
-            secrets.extend(products.factors(masked))
+            masked = lattice_mask(dealer, *shares, lattice=LATTICE, on_masks=products.start)
+            secrets.extend(products.list_factors(masked))
             histogram(dealer, products, *masked)
-            keep(dealer, mask_one(dealer, Share.unknown((ROWS,), Z1)), *masked)
+            route_rows(dealer, mask_value(dealer, Share.unknown((ROWS,), Z1)), *masked)
 
     notes, _ = deal(program)
     assert check(notes)["histogram"] == 2

@@ -18,12 +18,12 @@ from privet.arithmetic.shares import Elements, Share, stack
 from privet.gates.arithmetic import truncate
 from privet.gates.beaver import multiply, square
 from privet.gates.permute import permute
-from privet.protocols.masked.argmax import CARRIED, _final
-from privet.protocols.paper.gates import less
-from privet.runtime.correlations.dealer import SoleDealer
-from privet.runtime.opening import Letter
+from privet.protocols.masked.argmax import CARRIED_RING, _final
+from privet.protocols.paper.gates import less_than
+from privet.runtime.correlations.dealer import SingleDealer
+from privet.runtime.opening import Payload
 from privet.runtime.party import Party
-from privet.runtime.runtime import Runtime, Things
+from privet.runtime.runtime import ArgmaxCandidates, Runtime
 from tests.privacy.explain import explain
 from tests.privacy.stage import Randomness, Session, perform
 from tests.privacy.uniform import Group, unfair
@@ -43,14 +43,16 @@ def inputs(runtime: Runtime, data: np.ndarray | None) -> tuple[Share, Share]:
 def everything(runtime: Runtime, data: np.ndarray | None) -> Any:
     """A program with every gate in it, on the data of the first two participants."""
     x, y = inputs(runtime, data)
-    product = truncate(runtime, multiply(runtime, x, y), bits=20)
+    product = truncate(runtime, multiply(runtime, x, y), dropped_bits=20)
     squared = square(runtime, x)
-    smaller = less(runtime, x, y)
+    smaller = less_than(runtime, x, y)
     owners = [0, 1]
     permutations = [np.argsort(data, kind="stable") if data is not None else None] * 2
     both = stack([x, y]).reshape(2, 1, COUNT)
     permute(runtime, both, permutations, owners)
-    return runtime.reveal((product + squared + smaller).sum(), to=[0], what="checksum")
+    return runtime.reveal(
+        (product + squared + smaller).sum(), recipients=[0], disclosure="checksum"
+    )
 
 
 def data(seed: int) -> list[np.ndarray]:
@@ -91,7 +93,7 @@ def test_shapes_and_order_of_messages_do_not_depend_on_the_data(n: int) -> None:
 
 
 def permuting(runtime: Runtime, _: object, length: int) -> Any:
-    x = runtime.public(np.zeros((1, 1, length), dtype=np.uint64), Z64)
+    x = runtime.share_public(np.zeros((1, 1, length), dtype=np.uint64), Z64)
     identity = np.arange(length)
     return permute(runtime, x, [identity], [0])
 
@@ -134,22 +136,22 @@ class Final:
     def __call__(self, runtime: Runtime, data: tuple[RingArray, RingArray] | None) -> Any:
         """Return our shares of all that is veiled, and who won."""
         scores = Share.unknown((self.finalists,), Z36)
-        load = Share.unknown((1 + self.n, self.finalists), CARRIED)
+        load = Share.unknown((1 + self.n, self.finalists), CARRIED_RING)
         if data is not None:
-            scores, load = Share(data[0], Z36), Share(data[1], CARRIED)
+            scores, load = Share(data[0], Z36), Share(data[1], CARRIED_RING)
         found = []
         for _ in range(self.times):
             veiled = _final(runtime, scores, load)
             what = ("feature", "bucket")
-            winner = runtime.reveal_winner(
-                veiled, Things(tuple(self.owners), (BUCKETS,) * FEATURES, what)
+            winner = runtime.reveal_argmax(
+                veiled, ArgmaxCandidates(tuple(self.owners), (BUCKETS,) * FEATURES, what)
             )
             found.append((veiled.part if veiled.known else None, winner))
         return found
 
     def carried(self, features: list[int], buckets: list[int]) -> RingArray:
         """Return what finalists carry: their features to all, their buckets to the owners."""
-        load = CARRIED.zeros((1 + self.n, self.finalists))
+        load = CARRIED_RING.zeros((1 + self.n, self.finalists))
         for i, (feature, bucket) in enumerate(zip(features, buckets, strict=True)):
             load[0, i] = feature + 1
             load[1 + self.owners[feature], i] = bucket + 1
@@ -164,8 +166,8 @@ class Final:
             parts = [stream.uniform(place, value.shape, ring) for stream in streams]
             return [*parts, ring.subtract(value, sum(parts, start=ring.zeros(value.shape)))]
 
-        whole = Z36.array(np.array(scores, dtype=np.int64))
-        return list(zip(split(whole, Z36), split(load, CARRIED), strict=True))
+        whole = Z36.to_elements(np.array(scores, dtype=np.int64))
+        return list(zip(split(whole, Z36), split(load, CARRIED_RING), strict=True))
 
     def loses(self, scores: list[int], slot: int, pair: int) -> int | None:
         """Return the finalist whom a draw must veil, if it does; ties go to the first."""
@@ -177,7 +179,7 @@ class Final:
 def visible(session: Session, time: int = 0) -> RingArray:
     """Return what is opened of all finalists, to anybody: (1 + n, finalists)."""
     parts = [seen.result[time][0] for seen in session.seen]
-    return CARRIED.reduce(np.add.reduce(parts, dtype=np.uint64))
+    return CARRIED_RING.reduce_modulus(np.add.reduce(parts, dtype=np.uint64))
 
 
 def veil_place(session: Session) -> int:
@@ -204,15 +206,15 @@ def test_every_element_of_a_loser_has_a_veil_of_its_own(n: int, finalists: int) 
             script = [draw.copy() for draw in stream.drawn]
             script[place][where] += 1
             session = perform(stage, data, Randomness("veil", {stream.seed: script}))
-            expected = CARRIED.zeros(before.shape)
+            expected = CARRIED_RING.zeros(before.shape)
             if (loser := stage.loses(scores, slot, pair)) is not None:
                 expected[row, loser] = 1
                 covered[row, loser] += 1
-            moved = CARRIED.reduce(visible(session) - before)
+            moved = CARRIED_RING.reduce_modulus(visible(session) - before)
             assert np.array_equal(moved, expected), f"draw {where} veils more, or something else"
             for one, other in zip(first.seen, session.seen, strict=True):
                 was, now = (
-                    [o for o in seen.opened if o[1] is not CARRIED] for seen in (one, other)
+                    [o for o in seen.opened if o[1] is not CARRIED_RING] for seen in (one, other)
                 )
                 assert all(np.array_equal(a, b) for (*_, a), (*_, b) in zip(was, now, strict=True))
         winner = int(np.argmax(scores))
@@ -241,7 +243,9 @@ def test_other_losers_explain_what_is_veiled(n: int, honest: int) -> None:
         for total, of in ((seen_before, scores), (seen_now, other_scores)):
             if (loser := stage.loses(of, slot, pair)) is not None:
                 total[:, loser] += rho[slot, :, pair]
-    assert np.array_equal(visible(session), CARRIED.reduce(seen_before)), "veils are not the draws"
+    assert np.array_equal(visible(session), CARRIED_RING.reduce_modulus(seen_before)), (
+        "veils are not the draws"
+    )
     moved = draws[honest].copy()
     for pair, members in enumerate(stage.pairs):
         if winner in members:
@@ -249,9 +253,9 @@ def test_other_losers_explain_what_is_veiled(n: int, honest: int) -> None:
             slot = members.index(loser)
             moved[slot, :, pair] += seen_before[:, loser] - seen_now[:, loser]
     own_scores, own_load = data[honest]
-    change = Z36.array(np.array(other_scores) - np.array(scores))
+    change = Z36.to_elements(np.array(other_scores) - np.array(scores))
     other = own_scores + change, own_load + other_load - load
-    found = explain(session, honest, other, veils={place: CARRIED.reduce(moved)})
+    found = explain(session, honest, other, veils={place: CARRIED_RING.reduce_modulus(moved)})
     assert np.array_equal(visible(found)[:, :winner], visible(session)[:, :winner])
     assert all(seen.result[0][1][0] == features[winner] for seen in found.seen)
 
@@ -272,9 +276,9 @@ def test_what_losers_carry_is_uniform(n: int) -> None:
         "times": losers[1:] - losers[:-1],
     }
     for name, elements in views.items():
-        group = Group((name,), CARRIED, CARRIED.reduce(elements).reshape(-1))
+        group = Group((name,), CARRIED_RING, CARRIED_RING.reduce_modulus(elements).reshape(-1))
         assert unfair(group) == []
-    opened = [value for _, ring, value in session.seen[-1].opened if ring is CARRIED]
+    opened = [value for _, ring, value in session.seen[-1].opened if ring is CARRIED_RING]
     assert np.array_equal(np.stack(opened), losers[:, [0, n]])
 
 
@@ -353,7 +357,7 @@ def test_inputs_sent_without_a_mask_are_caught(n: int, monkeypatch: pytest.Monke
 
     def broken(self: Party, *arguments: Any) -> None:
         init(self, *arguments)
-        self._own = Zeros(bytes(32))
+        self._local_prg = Zeros(bytes(32))
 
     monkeypatch.setattr(Party, "__init__", broken)
     assert all(alarms(view) for view in play(everything, n, data(3)[:n]))
@@ -362,21 +366,21 @@ def test_inputs_sent_without_a_mask_are_caught(n: int, monkeypatch: pytest.Monke
 def test_a_correction_without_a_mask_is_caught(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dealer that hands derived values out in plain."""
 
-    def deal(self: SoleDealer, value: RingArray, ring: Ring) -> Elements:
+    def deal(self: SingleDealer, value: RingArray, ring: Ring) -> Elements:
         self._next_place("derived", value.shape, ring)
-        letter = Letter.of(ring, value.shape)
-        turn = self._at.next_turn(letter.nbytes)
-        self._sink.send(turn, letter.write([value]), self._tag.value)
+        letter = Payload.for_array(ring, value.shape)
+        turn = self._draw_position.choose_correction_recipient(letter.nbytes)
+        self._sender.send(turn, letter.encode([value]), self._tag.value)
         return Elements(value, ring)
 
     def derived(self: Party, shape: tuple[int, ...], ring: Ring) -> Share:
         self._next_place("derived", shape, ring)
-        letter = Letter.of(ring, shape)
-        if self._at.next_turn(letter.nbytes) != self.index:
+        letter = Payload.for_array(ring, shape)
+        if self._draw_position.choose_correction_recipient(letter.nbytes) != self.index:
             return Share(ring.zeros(shape), ring)
-        message = self._source.receive(letter.kind, self._tag.value, self.step_name)
-        return Share(letter.read(message)[0].reshape(shape), ring)
+        message = self._receiver.receive(letter.expected, self._tag.value, self.step_name)
+        return Share(letter.decode(message)[0].reshape(shape), ring)
 
-    monkeypatch.setattr(SoleDealer, "deal", deal)
+    monkeypatch.setattr(SingleDealer, "distribute", deal)
     monkeypatch.setattr(Party, "derived", derived)
     assert any(alarms(view) for view in play(everything, n, data(3)[:n]))

@@ -9,51 +9,51 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic.rings import Z1, Z8, Z16, Z32, Z36, Z64, Ring, integers_modulo, signed
+from privet.arithmetic.rings import Z1, Z8, Z16, Z32, Z36, Z64, Ring, get_integer_ring, signed
 from privet.arithmetic.shares import Elements, Share, stack
-from privet.gates.arithmetic import drop_bits, tell_all
-from privet.gates.gate import alone, together
+from privet.gates.arithmetic import reveal_to_all, truncate_locally
+from privet.gates.gate import run_deferred, run_together
 from privet.gates.masked.comparison import (
-    Comparison,
+    MaskedComparison,
+    choose_digit_count,
     compare,
-    count_reached,
-    one,
-    step,
-    usual_digits,
+    count_thresholds_reached,
+    make_lifted_one,
+    multiply_by_step,
 )
-from privet.gates.masked.fourier import SCALE_BITS, Series, fourier
+from privet.gates.masked.fourier import SCALE_BITS, FourierSeries, evaluate_fourier
 from privet.gates.masked.functions import (
-    HARMONICS,
-    HIGH,
-    LOW,
+    N_SIGMOID_HARMONICS,
+    RECIPROCAL_HIGH,
+    RECIPROCAL_LOW,
     SCORE_BITS,
-    coefficients,
-    reciprocal_series,
-    sigmoid_series,
-    softplus_coefficients,
-    softplus_series,
+    build_reciprocal_series,
+    compute_sigmoid_coefficients,
+    compute_softplus_coefficients,
+    evaluate_sigmoid,
+    evaluate_softplus,
 )
-from privet.gates.masked.histogram import Products, histogram
-from privet.gates.masked.indicators import publish
-from privet.gates.masked.polynomial import polynomial, square
-from privet.gates.masked.routing import keep, leaf_lookup, owned_share
-from privet.gates.masked.selection import Selection, lookup, pick, veil
+from privet.gates.masked.histogram import IndicatorProducts, histogram
+from privet.gates.masked.indicators import publish_indicators
+from privet.gates.masked.polynomial import polynomial, square_lifted
+from privet.gates.masked.routing import look_up_leaves, route_rows, share_trivially
+from privet.gates.masked.selection import LookupResult, blind_conditionally, look_up, select
 from privet.gates.masked.truncation import (
-    borrowing,
+    defer_borrow_comparison,
     divide_exactly,
-    exact_quotient,
-    round_off,
-    shrink,
+    divide_masked_exactly,
+    reduce_ring,
+    round_exactly,
 )
 from privet.gates.masked.value import (
-    Lifted,
-    Masked,
-    combine,
-    constant,
+    LiftedValue,
+    MaskedValue,
     lift,
+    lift_signed,
+    map_together,
     mask,
-    mask_one,
-    signed_lift,
+    mask_constant,
+    mask_value,
 )
 from privet.runtime.cost import Cost
 from privet.runtime.runtime import Runtime
@@ -84,7 +84,7 @@ def on_shares(
 
     views = play(program, n, [[parts[k] for parts in cut] for k in range(n)])
     totals = [
-        ring.reduce(ring.sum(np.stack([view.result[i][0] for view in views]), 0))
+        ring.reduce_modulus(ring.sum(np.stack([view.result[i][0] for view in views]), 0))
         for i, (_, ring) in enumerate(views[0].result)
     ]
     for view in views:
@@ -95,32 +95,32 @@ def on_shares(
 
 def dealt(*arrays: tuple[Ring, int]) -> Cost:
     """What corrections of arrays of some rings and sizes cost."""
-    return Cost(offline=sum(ring.wire_bytes(size) for ring, size in arrays))
+    return Cost(offline_bytes=sum(ring.count_packed_bytes(size) for ring, size in arrays))
 
 
 def opened(n: int, *vectors: tuple[Ring, int]) -> Cost:
     """What opening some vectors together costs; slices of odd widths are packed one by one."""
     if len({ring for ring, _ in vectors}) == 1:
         vectors = ((vectors[0][0], sum(size for _, size in vectors)),)
-    cost = opening_cost(sum(ring.wire_bytes(size) for ring, size in vectors), n)
+    cost = opening_cost(sum(ring.count_packed_bytes(size) for ring, size in vectors), n)
     if cost.rounds == 1:
         return cost
     sliced = sum(
-        ring.wire_bytes(size * (k + 1) // n - size * k // n)
+        ring.count_packed_bytes(size * (k + 1) // n - size * k // n)
         for ring, size in vectors
         for k in range(n)
     )
     return Cost(2, 2 * (n - 1) * sliced)
 
 
-def integer(runtime: Runtime, x: Lifted) -> Share:
+def integer(runtime: Runtime, x: LiftedValue) -> Share:
     """A lifted value as a share."""
     return polynomial(runtime, [x], [(1, (0,))])
 
 
-def entries_of(selection: Selection, table: np.ndarray, factor: int) -> Share:
+def entries_of(selection: LookupResult, table: np.ndarray, factor: int) -> Share:
     """A table's entries at opened positions, times a factor."""
-    each: list[Share] = [selection.where(t, factor) * table[t] for t in range(len(table))]
+    each: list[Share] = [selection.select_at(t, factor) * table[t] for t in range(len(table))]
     return stack(each).sum(0)
 
 
@@ -132,7 +132,7 @@ def integers(low: int, high: int, shape: Any = COUNT, seed: int = 0) -> np.ndarr
     return np.asarray(np.where(rng.random(shape) < 0.3, ends, values))
 
 
-RINGS = [integers_modulo(bits) for bits in (8, 11, 16, 32, 33, 36, 47, 64)]
+RINGS = [get_integer_ring(bits) for bits in (8, 11, 16, 32, 33, 36, 47, 64)]
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -142,7 +142,7 @@ def test_masking_and_lifting(n: int, ring: Ring) -> None:
     x = integers(0, (1 << (ring.bits - 1)) - 1)
 
     def body(runtime: Runtime, share: Share) -> Any:
-        return integer(runtime, lift(runtime, mask_one(runtime, share)))
+        return integer(runtime, lift(runtime, mask_value(runtime, share)))
 
     found, cost, _ = on_shares(body, [(x.astype(ring.dtype), ring)], n)
     assert (signed(found) == x).all()
@@ -158,7 +158,7 @@ def test_lifting_divides(n: int, ring: Ring, shift: int) -> None:
     x = integers(0, (1 << (ring.bits - 1)) - 1)
 
     def body(runtime: Runtime, share: Share) -> Any:
-        return integer(runtime, lift(runtime, mask_one(runtime, share), shift=shift))
+        return integer(runtime, lift(runtime, mask_value(runtime, share), shift=shift))
 
     found, cost, _ = on_shares(body, [(x.astype(ring.dtype), ring)], n)
     assert np.isin(signed(found) - (x >> shift), (0, 1)).all()
@@ -174,7 +174,7 @@ def test_lifting_of_negative_values(n: int, ring: Ring, shift: int, larger: Ring
     x = integers(-(1 << (ring.bits - 2)), (1 << (ring.bits - 2)) - 1)
 
     def body(runtime: Runtime, share: Share) -> Any:
-        lifted = signed_lift(runtime, mask_one(runtime, share), shift=shift, ring=larger)
+        lifted = lift_signed(runtime, mask_value(runtime, share), shift=shift, ring=larger)
         return integer(runtime, lifted)
 
     found, cost, _ = on_shares(body, [(x.astype(ring.dtype), ring)], n)
@@ -191,9 +191,9 @@ def test_masked_values(n: int) -> None:
 
     def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
         first, second = mask(runtime, a, b)
-        known = constant(runtime, np.arange(COUNT, dtype=np.uint32), Z32)
-        assert known.constant
-        assert not first.constant
+        known = mask_constant(runtime, np.arange(COUNT, dtype=np.uint32), Z32)
+        assert known.is_constant
+        assert not first.is_constant
         values = (
             first,
             first + 5,
@@ -201,11 +201,11 @@ def test_masked_values(n: int) -> None:
             first - second,
             first[2:7],
             first.map(lambda v: v.reshape(2, -1).sum(1)),
-            combine(stack, first, second),
+            map_together(stack, first, second),
             known,
             first - known,
         )
-        return [value.share(runtime) for value in values]
+        return [value.to_share(runtime) for value in values]
 
     inputs: list[tuple[np.ndarray, Ring]] = [(x.astype(np.uint32), Z32), (y.astype(np.uint32), Z32)]
     found, cost, _ = on_shares(body, inputs, n)
@@ -239,12 +239,12 @@ def test_masks_can_be_worked_on_while_they_are_opened(n: int) -> None:
 
             return begin
 
-        masked = mask(runtime, a, b, meanwhile=meanwhile("mask"))
+        masked = mask(runtime, a, b, on_masks=meanwhile("mask"))
         wide = [v * 2**20 for v in (a, a)]
-        small = shrink(
-            runtime, *wide, bits=(20, 24), rings=(Z32, Z36), meanwhile=meanwhile("shrink")
+        small = reduce_ring(
+            runtime, *wide, dropped_bits=(20, 24), rings=(Z32, Z36), on_masks=meanwhile("shrink")
         )
-        return [v.share(runtime) for v in (*masked, *small)]
+        return [v.to_share(runtime) for v in (*masked, *small)]
 
     inputs: list[tuple[np.ndarray, Ring]] = [(x.view(np.uint64), Z64), (y.astype(np.uint16), Z16)]
     found, _, _ = on_shares(body, inputs, n)
@@ -284,7 +284,7 @@ def test_polynomials_broadcast(n: int) -> None:
 
     def body(runtime: Runtime, a: Share, b: Share) -> Any:
         first, second = mask(runtime, a, b)
-        values = [lift(runtime, first), signed_lift(runtime, second).times(3) + 1]
+        values = [lift(runtime, first), lift_signed(runtime, second).scale(3) + 1]
         return polynomial(runtime, values, [(2, (0, 1)), (10, ())])
 
     inputs: list[tuple[np.ndarray, Ring]] = [(x.astype(np.uint16), Z16), (y.astype(np.uint16), Z16)]
@@ -308,14 +308,14 @@ def table_bits(width: int, digits: int) -> list[tuple[Ring, int]]:
     """
     lengths = sorted(len(part) for part in np.array_split(np.arange(width - 1), digits))
     return [
-        (integers_modulo(digits - max(0, j - 1)), 1 << length) for j, length in enumerate(lengths)
+        (get_integer_ring(digits - max(0, j - 1)), 1 << length) for j, length in enumerate(lengths)
     ]
 
 
 def compare_cost(n: int, width: int, digits: int, thresholds: int, count: int) -> Cost:
     """What a comparison costs: a table for each digit, and L bits an answer to open."""
     tables = dealt(*((ring, rows * count) for ring, rows in table_bits(width, digits)))
-    return opened(n, (integers_modulo(digits), thresholds * count)) + tables
+    return opened(n, (get_integer_ring(digits), thresholds * count)) + tables
 
 
 WIDTHS = [(16, 2), (16, 4), (31, 4), (31, 5), (9, 3), (10, 2), (36, 5), (2, 1), (8, 7), (12, 8)]
@@ -336,17 +336,19 @@ def test_comparing(n: int, width: int, digits: int, ring: Ring) -> None:
     def body(runtime: Runtime, share: Share) -> Share:
         reached = compare(
             runtime,
-            mask_one(runtime, share),
+            mask_value(runtime, share),
             thresholds=tuple(rising),
             width=width,
             digits=digits,
         )
         assert reached.shape == (len(rising), len(x))
-        return step(runtime, reached, one(runtime, x.shape, Z8), factors=factors)
+        return multiply_by_step(
+            runtime, reached, make_lifted_one(runtime, x.shape, Z8), factors=factors
+        )
 
     found, cost, _ = on_shares(body, [((x + upper).astype(np.uint64), ring)], n)
     assert (found == sum((x >= t).astype(int) for t in rising)).all()
-    bits = Cost(offline=len(rising) * (1 << (digits - 1)) * len(x))
+    bits = Cost(offline_bytes=len(rising) * (1 << (digits - 1)) * len(x))
     compared = compare_cost(n, width, digits, len(rising), len(x))
     assert cost == opened(n, (ring, len(x))) + compared + bits
 
@@ -355,13 +357,15 @@ def test_comparing(n: int, width: int, digits: int, ring: Ring) -> None:
 @pytest.mark.parametrize(("width", "digits"), [(36, 5), (36, 7), (27, 4), (10, 2)])
 def test_signs(n: int, width: int, digits: int) -> None:
     """Negative values do not reach zero; from the lowest to the highest that a width holds."""
-    half, ring = 1 << (width - 1), integers_modulo(width)
+    half, ring = 1 << (width - 1), get_integer_ring(width)
     x = np.concatenate([beside((0,), -half, half - 1), integers(-half, half - 1, 300)])
 
     def body(runtime: Runtime, share: Share) -> Share:
-        masked = mask_one(runtime, share)
+        masked = mask_value(runtime, share)
         reached = compare(runtime, masked, thresholds=(0,), width=width, digits=digits)
-        return step(runtime, reached, one(runtime, x.shape, Z8), factors=(0, 1))
+        return multiply_by_step(
+            runtime, reached, make_lifted_one(runtime, x.shape, Z8), factors=(0, 1)
+        )
 
     found, _, _ = on_shares(body, [(x.astype(ring.dtype), ring)], n)
     assert (found == (x >= 0)).all()
@@ -370,18 +374,20 @@ def test_signs(n: int, width: int, digits: int) -> None:
 @pytest.mark.parametrize("digits", [2, 3, 5])
 def test_comparing_under_any_mask(digits: int) -> None:
     """All values of a width of 6 under all masks: no borrow or wrap-around is missed."""
-    width, ring = 6, integers_modulo(6)
+    width, ring = 6, get_integer_ring(6)
     x = np.repeat(np.arange(-32, 32), 64 * 4)
 
     def body(runtime: Runtime, share: Share) -> Share:
-        masked = mask_one(runtime, share)
+        masked = mask_value(runtime, share)
         reached = compare(runtime, masked, thresholds=(0,), width=width, digits=digits)
-        return step(runtime, reached, one(runtime, x.shape, Z8), factors=(0, 1))
+        return multiply_by_step(
+            runtime, reached, make_lifted_one(runtime, x.shape, Z8), factors=(0, 1)
+        )
 
     found, _, views = on_shares(body, [(x.astype(np.uint8), ring)], 2)
     assert (found == (x >= 0)).all()
     (masked, *_) = views[0].opened
-    pairs = set(zip(x.tolist(), ring.reduce(masked).tolist(), strict=True))
+    pairs = set(zip(x.tolist(), ring.reduce_modulus(masked).tolist(), strict=True))
     assert len(pairs) > 64 * 64 * 0.95  # all but 2% of all pairs, on average
 
 
@@ -393,12 +399,14 @@ def test_counting_thresholds(n: int, width: int) -> None:
     x = np.concatenate([beside(rising, 0, top - 1), integers(0, top - 1)])
 
     def body(runtime: Runtime, share: Share) -> Share:
-        return count_reached(runtime, mask_one(runtime, share), thresholds=rising, width=width)
+        return count_thresholds_reached(
+            runtime, mask_value(runtime, share), thresholds=rising, width=width
+        )
 
     found, cost, _ = on_shares(body, [(x.astype(np.uint64), Z64)], n)
     assert (found == sum((x >= t).astype(int) for t in rising)).all()
-    digits = usual_digits(width)
-    bits = Cost(offline=len(rising) * (1 << (digits - 1)) * len(x))
+    digits = choose_digit_count(width)
+    bits = Cost(offline_bytes=len(rising) * (1 << (digits - 1)) * len(x))
     compared = compare_cost(n, width, digits, len(rising), len(x))
     assert cost == opened(n, (Z64, len(x))) + compared + bits
 
@@ -412,10 +420,10 @@ def test_usual_digits_are_the_cheapest() -> None:
             for digits in range(1, min(8, width - 1) + 1)
             if -(-(width - 1) // digits) <= 9
         }
-        assert options[usual_digits(width)] == min(options.values()), width
+        assert options[choose_digit_count(width)] == min(options.values()), width
 
 
-STEP_RINGS = [integers_modulo(bits) for bits in (8, 24, 32, 36, 47, 64)]
+STEP_RINGS = [get_integer_ring(bits) for bits in (8, 24, 32, 36, 47, 64)]
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -429,21 +437,21 @@ def test_steps(n: int, ring: Ring, masks: int, count: int) -> None:
     t[:9] = beside((3, 50, 127), 0, 127)[:9]
     x = integers(0, 7, 40, seed=5)
     factors = (5, -3, 1 << 40, 9)[: count + 1]
-    source = {1: ring, 2: integers_modulo(7), 4: integers_modulo(7)}.get(masks, ring)
+    source = {1: ring, 2: get_integer_ring(7), 4: get_integer_ring(7)}.get(masks, ring)
 
     def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
         masked_t, masked_x = mask(runtime, a, b)
         if count:
             reached = compare(runtime, masked_t, thresholds=rising, width=8, digits=2)
         else:
-            reached = Comparison((0, 40), 1)
+            reached = MaskedComparison((0, 40), 1)
         if masks == 0:
-            value = one(runtime, (40,), ring)
+            value = make_lifted_one(runtime, (40,), ring)
         else:
             value = lift(runtime, masked_x, ring=ring)
-            value = square(runtime, value) if masks == 4 else value
+            value = square_lifted(runtime, value) if masks == 4 else value
         assert len(value.masks) == masks
-        return [step(runtime, reached, value, factors=factors), value.share(runtime)]
+        return [multiply_by_step(runtime, reached, value, factors=factors), value.to_share(runtime)]
 
     inputs: list[tuple[np.ndarray, Ring]] = [
         (t.astype(np.uint8), Z8),
@@ -451,7 +459,7 @@ def test_steps(n: int, ring: Ring, masks: int, count: int) -> None:
     ]
     (found, plain), cost, _ = on_shares(body, inputs, n)
     values = {0: np.ones(40, dtype=int), 4: x * x}.get(masks, x)
-    assert (plain == ring.reduce(ring.array(values))).all()
+    assert (plain == ring.reduce_modulus(ring.to_elements(values))).all()
     which = (t[:, None] >= np.array(rising, dtype=int)).sum(axis=1)
     expected = [
         int(factors[e]) * int(v) % (1 << ring.bits) for e, v in zip(which, values, strict=True)
@@ -467,14 +475,14 @@ def test_steps(n: int, ring: Ring, masks: int, count: int) -> None:
 @pytest.mark.parametrize("digits", [3, 5])
 def test_veils(n: int, digits: int) -> None:
     """Zero exactly where it must be; elsewhere uniform, and not the same in any two places."""
-    ring, rows = integers_modulo(48), 3
+    ring, rows = get_integer_ring(48), 3
     x = integers(-(2**34), 2**34, 600)
     x[:10] = 0
 
     def body(runtime: Runtime, share: Share) -> Share:
-        masked = mask_one(runtime, share)
+        masked = mask_value(runtime, share)
         reached = compare(runtime, masked, thresholds=(0,), width=36, digits=digits)
-        return veil(runtime, reached[0], rows=rows, ring=ring)
+        return blind_conditionally(runtime, reached[0], n_rows=rows, ring=ring)
 
     found, cost, _ = on_shares(body, [(x.astype(np.uint64), Z36)], n)
     assert found.shape == (2, rows, 600)
@@ -497,9 +505,9 @@ def test_comparing_masked_values(n: int) -> None:
     x[:10] = x[10:20]
 
     def body(runtime: Runtime, share: Share) -> Share:
-        masked: Masked = mask_one(runtime, share)
+        masked: MaskedValue = mask_value(runtime, share)
         difference = masked.map(lambda a: a[:30]) - masked.map(lambda a: a[30:])
-        return count_reached(runtime, difference, thresholds=(0,), width=48)
+        return count_thresholds_reached(runtime, difference, thresholds=(0,), width=48)
 
     x[30:40] = x[:10]
     found, _, _ = on_shares(body, [(x.view(np.uint64), Z64)], n)
@@ -513,8 +521,8 @@ def test_comparing_the_high_bits(n: int, drop: int) -> None:
     x = integers(-(2**46), 2**46)
 
     def body(runtime: Runtime, share: Share) -> Share:
-        masked = mask_one(runtime, share).high_bits(drop)
-        return count_reached(runtime, masked, thresholds=(0, 1000), width=48)
+        masked = mask_value(runtime, share).drop_low_bits(drop)
+        return count_thresholds_reached(runtime, masked, thresholds=(0, 1000), width=48)
 
     found, _, _ = on_shares(body, [(x.view(np.uint64), Z64)], n)
     for sample, count in zip(x.tolist(), found.tolist(), strict=True):
@@ -526,7 +534,7 @@ def test_comparing_the_high_bits(n: int, drop: int) -> None:
 def test_a_comparison_does_not_show_its_bits() -> None:
     """Which the dealer knows, and nobody may read in an error message or a log."""
     masks = (Elements(np.full((1, 3), 7, dtype=np.uint8), Z8),) * 2
-    assert "7, 7" not in repr(Comparison((1, 3), 2, masks=masks))
+    assert "7, 7" not in repr(MaskedComparison((1, 3), 2, masks=masks))
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -540,8 +548,8 @@ def test_lookups(n: int, size: int) -> None:
 
     def body(runtime: Runtime, p: Share, a: Share, b: Share) -> list[Share]:
         masked_a, masked_b = mask(runtime, a, b)
-        factors: list[Masked | Lifted] = [masked_a, lift(runtime, masked_b)]
-        selection = lookup(runtime, p, factors, size=size)
+        factors: list[MaskedValue | LiftedValue] = [masked_a, lift(runtime, masked_b)]
+        selection = look_up(runtime, p, factors, size=size)
         return [entries_of(selection, table, i) for i in range(2)]
 
     inputs: list[tuple[np.ndarray, Ring]] = [
@@ -592,16 +600,18 @@ def test_histograms(n: int, early: bool, cuts: tuple[int, ...]) -> None:
 
     def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
         own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
-        indicators = publish(runtime, own, owners, cuts=cuts, n_samples=samples, ring=Z36)
-        products = Products(runtime, indicators)
-        masked_g, masked_h = mask(runtime, a, b, meanwhile=products.begin if early else None)
+        indicators = publish_indicators(
+            runtime, own, owners, cut_counts=cuts, n_samples=samples, ring=Z36
+        )
+        products = IndicatorProducts(runtime, indicators)
+        masked_g, masked_h = mask(runtime, a, b, on_masks=products.start if early else None)
         return histogram(runtime, products, masked_g, masked_h)
 
     inputs: list[tuple[np.ndarray, Ring]] = [(g.view(np.uint64), Z36), (h.astype(np.uint16), Z16)]
     (sums_g, sums_h), _, views = on_shares(body, inputs, n)
-    assert (Z36.reduce(sums_by_cut(bucket, cuts, g).view(np.uint64)) == sums_g).all()
+    assert (Z36.reduce_modulus(sums_by_cut(bucket, cuts, g).view(np.uint64)) == sums_g).all()
     assert (sums_by_cut(bucket, cuts, h) == sums_h).all()
-    sent = sum(Z36.wire_bytes(count * samples) for count in cuts)
+    sent = sum(Z36.count_packed_bytes(count * samples) for count in cuts)
     sums = dealt((Z36, sum(cuts) * 3), (Z16, sum(cuts) * 3))
     assert measured_steps(views) == {
         "mask": opened(n, (Z36, 3 * samples), (Z16, 3 * samples)),
@@ -622,18 +632,20 @@ def test_histograms_of_some_rows_and_features(n: int, rows: Any, features: Any) 
 
     def body(runtime: Runtime, share: Share) -> list[Share]:
         own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
-        everything = publish(runtime, own, owners, cuts=CUTS, n_samples=samples, ring=Z36)
-        products = Products(runtime, everything.of(rows, features))
-        return histogram(runtime, products, *mask(runtime, share, meanwhile=products.begin))
+        everything = publish_indicators(
+            runtime, own, owners, cut_counts=CUTS, n_samples=samples, ring=Z36
+        )
+        products = IndicatorProducts(runtime, everything.select(rows, features))
+        return histogram(runtime, products, *mask(runtime, share, on_masks=products.start))
 
     found, _, views = on_shares(body, [(x.astype(np.int64).view(np.uint64), Z36)], n)
     expected = sums_by_cut(bucket[features][:, rows], chosen, x).view(np.uint64)
-    assert (found == Z36.reduce(expected)).all()
+    assert (found == Z36.reduce_modulus(expected)).all()
     assert measured_steps(views)["histogram"] == dealt((Z36, sum(chosen) * 2))
 
 
 @pytest.mark.parametrize("n", PARTIES)
-@pytest.mark.parametrize("ring", [integers_modulo(27), Z32], ids=lambda ring: ring.name)
+@pytest.mark.parametrize("ring", [get_integer_ring(27), Z32], ids=lambda ring: ring.name)
 def test_histograms_in_narrow_rings(n: int, ring: Ring) -> None:
     """Indicators are published in the ring of the widest sums, whichever that is."""
     owners, samples = (1, 0, 0, 1), 30
@@ -642,13 +654,15 @@ def test_histograms_in_narrow_rings(n: int, ring: Ring) -> None:
 
     def body(runtime: Runtime, share: Share) -> list[Share]:
         own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
-        indicators = publish(runtime, own, owners, cuts=CUTS, n_samples=samples, ring=ring)
-        products = Products(runtime, indicators)
-        return histogram(runtime, products, mask_one(runtime, share))
+        indicators = publish_indicators(
+            runtime, own, owners, cut_counts=CUTS, n_samples=samples, ring=ring
+        )
+        products = IndicatorProducts(runtime, indicators)
+        return histogram(runtime, products, mask_value(runtime, share))
 
     found, _, views = on_shares(body, [(x.astype(ring.dtype), ring)], n)
-    assert (found == ring.reduce(ring.array(sums_by_cut(bucket, CUTS, x)))).all()
-    sent = sum(ring.wire_bytes(count * samples) for count in CUTS)
+    assert (found == ring.reduce_modulus(ring.to_elements(sums_by_cut(bucket, CUTS, x)))).all()
+    sent = sum(ring.count_packed_bytes(count * samples) for count in CUTS)
     assert measured_steps(views)["publish indicators"] == Cost(1, (n - 1) * sent, 0)
 
 
@@ -663,24 +677,26 @@ def test_histograms_of_what_everybody_knows(n: int) -> None:
 
     def body(runtime: Runtime, a: Share) -> list[Share]:
         own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
-        indicators = publish(runtime, own, owners, cuts=CUTS, n_samples=samples, ring=Z36)
-        products = Products(runtime, indicators)
-        constants = constant(runtime, known, Z16)
-        masked_g, *_ = mask(runtime, a, meanwhile=products.begin)
+        indicators = publish_indicators(
+            runtime, own, owners, cut_counts=CUTS, n_samples=samples, ring=Z36
+        )
+        products = IndicatorProducts(runtime, indicators)
+        constants = mask_constant(runtime, known, Z16)
+        masked_g, *_ = mask(runtime, a, on_masks=products.start)
         first = histogram(runtime, products, constants, masked_g)
-        return [*first, *histogram(runtime, Products(runtime, indicators), constants)]
+        return [*first, *histogram(runtime, IndicatorProducts(runtime, indicators), constants)]
 
     found, _, _ = on_shares(body, [(g.view(np.uint64), Z36)], n)
     expected = sums_by_cut(bucket, CUTS, known.astype(np.int64)) % 2**16
     assert (found[0] == expected).all()
     assert (found[2] == expected).all()
-    assert (Z36.reduce(sums_by_cut(bucket, CUTS, g).view(np.uint64)) == found[1]).all()
+    assert (Z36.reduce_modulus(sums_by_cut(bucket, CUTS, g).view(np.uint64)) == found[1]).all()
 
 
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize(
     "rings",
-    [(Z16,), (Z36,), (Z36, integers_modulo(29)), (Z64, Z16, integers_modulo(33))],
+    [(Z16,), (Z36,), (Z36, get_integer_ring(29)), (Z64, Z16, get_integer_ring(33))],
     ids=lambda rings: "-".join(ring.name for ring in rings),
 )
 def test_keeping_what_passes(n: int, rings: tuple[Ring, ...]) -> None:
@@ -693,12 +709,12 @@ def test_keeping_what_passes(n: int, rings: tuple[Ring, ...]) -> None:
 
     def body(runtime: Runtime, *shares: Share) -> list[Share]:
         own = fails if runtime.index == 1 else None
-        bits, *masked = mask(runtime, owned_share(runtime, own, (COUNT,), Z1), *shares)
-        return keep(runtime, bits, *masked)
+        bits, *masked = mask(runtime, share_trivially(runtime, own, (COUNT,), Z1), *shares)
+        return route_rows(runtime, bits, *masked)
 
     found, cost, _ = on_shares(body, list(zip(vectors, rings, strict=True)), n)
     for kept, x, ring in zip(found if len(rings) > 1 else [found], vectors, rings, strict=True):
-        assert (kept == ring.reduce(x) * (1 - fails).astype(ring.dtype)).all()
+        assert (kept == ring.reduce_modulus(x) * (1 - fails).astype(ring.dtype)).all()
     sizes = [(ring, len(x) * COUNT) for x, ring in zip(vectors, rings, strict=True)]
     assert cost == opened(n, (Z1, COUNT), *sizes) + dealt((rings[0], COUNT), *sizes)
 
@@ -717,15 +733,15 @@ def test_leaf_lookup(n: int, depth: int, outputs: int, ring: Ring) -> None:
 
     def body(runtime: Runtime, share: Share) -> list[Share]:
         own = fails if runtime.index == 0 else None
-        bits = mask_one(runtime, owned_share(runtime, own, (depth, COUNT), Z1))
+        bits = mask_value(runtime, share_trivially(runtime, own, (depth, COUNT), Z1))
         mine = fails * (owners == runtime.index)[:, None] if runtime.index >= 0 else None
-        spread = mask_one(runtime, owned_share(runtime, mine, (depth, COUNT), Z1))
-        masked = mask_one(runtime, share)
-        return [leaf_lookup(runtime, b, masked) for b in (bits, spread)]
+        spread = mask_value(runtime, share_trivially(runtime, mine, (depth, COUNT), Z1))
+        masked = mask_value(runtime, share)
+        return [look_up_leaves(runtime, b, masked) for b in (bits, spread)]
 
     found, cost, _ = on_shares(body, [(values, ring)], n)
     for result in found:
-        assert (result == ring.reduce(values[:, leaf])).all()
+        assert (result == ring.reduce_modulus(values[:, leaf])).all()
     masking = opened(n, (Z1, depth * COUNT)) * 2 + opened(n, (ring, outputs << depth))
     looked = dealt((ring, COUNT << depth), (ring, outputs * COUNT << depth)) * 2
     assert cost == masking + looked
@@ -739,7 +755,7 @@ def test_sigmoid_series(n: int, bits: int) -> None:
     fixed = np.rint(x * 2.0**SCORE_BITS).astype(np.int64).astype(np.uint32)
 
     def body(runtime: Runtime, share: Share) -> Share:
-        return sigmoid_series(runtime, mask_one(runtime, share), bits=bits)
+        return evaluate_sigmoid(runtime, mask_value(runtime, share), bits=bits)
 
     found, cost, _ = on_shares(body, [(fixed, Z32)], n)
     p, h = signed(found) / 2.0**bits
@@ -752,7 +768,7 @@ def test_sigmoid_series(n: int, bits: int) -> None:
     copies = np.exp(np.abs(x) - 32)
     assert (np.abs(p - true) <= rounding + copies + 3e-8).all()
     assert (np.abs(h - true * (1 - true)) <= rounding + copies + 2e-7).all()
-    assert HARMONICS == 28
+    assert N_SIGMOID_HARMONICS == 28
     assert cost == opened(n, (Z32, 401)) + dealt((Z64, 2 * 28 * 401))
 
 
@@ -760,7 +776,7 @@ def test_the_series_of_the_sigmoid() -> None:
     """Its coefficients, in closed form, have the error that the gate's docstring states."""
     x = np.linspace(-16, 16, 2001)
     w = (2 * np.arange(28) + 1) * 2 * np.pi / 64
-    b, slope = (np.array(values) / 2.0**31 for values in coefficients())
+    b, slope = (np.array(values) / 2.0**31 for values in compute_sigmoid_coefficients())
     true = 1 / (1 + np.exp(-x))
     copies = np.exp(np.abs(x) - 32)
     p = 0.5 + np.sin(np.outer(x, w)) @ b
@@ -777,21 +793,21 @@ def test_series(n: int, bits: int, scaled: bool) -> None:
     """Two series of the same multiples, with sines, cosines and constants, of a ring that is a
     whole turn, to the rounding of coefficients and dealt waves."""
     rng = np.random.default_rng(bits)
-    ring, multiples = integers_modulo(bits), (1, 2, 5)
+    ring, multiples = get_integer_ring(bits), (1, 2, 5)
     x = rng.integers(0, 1 << bits, (2, 50))
     a, b = rng.integers(-(3 << 28), 3 << 28, (2, 2, 3))
     constants = (1 << 29, -12345678)
     series = [
-        Series(multiples, constants[0], tuple(a[0].tolist()), (0, 0, 0), 28),
-        Series(multiples, constants[1], tuple(a[1].tolist()), tuple(b[1].tolist()), 28),
+        FourierSeries(multiples, constants[0], tuple(a[0].tolist()), (0, 0, 0), 28),
+        FourierSeries(multiples, constants[1], tuple(a[1].tolist()), tuple(b[1].tolist()), 28),
     ]
     scale = rng.integers(0, 1 << SCALE_BITS, (2, 1), endpoint=True) if scaled else None
     if scale is not None:
         scale[0] = 1 << SCALE_BITS
 
     def body(runtime: Runtime, share: Share) -> Share:
-        masked = mask_one(runtime, share)
-        return fourier(runtime, masked, series, scale, dealt_bits=30, public_bits=26)
+        masked = mask_value(runtime, share)
+        return evaluate_fourier(runtime, masked, series, scale, correlation_bits=30, public_bits=26)
 
     found, cost, _ = on_shares(body, [(x.astype(ring.dtype), ring)], n)
     angle = 2 * np.pi * x / 2.0**bits
@@ -817,15 +833,18 @@ PERIODS = [Fraction(3, 2), Fraction(22, 15), Fraction(19, 13), Fraction(8, 5)]
 def test_the_series_of_a_reciprocal(ratio: int, period: Fraction) -> None:
     """Right to 2^-24 of itself from LOW / R to HIGH, with coefficients that products have room
     for."""
-    series = reciprocal_series(ratio, period)
-    x = np.linspace(float(LOW) / ratio, float(HIGH), 4001)
+    series = build_reciprocal_series(ratio, period)
+    x = np.linspace(float(RECIPROCAL_LOW) / ratio, float(RECIPROCAL_HIGH), 4001)
     angle = 2 * np.pi * x / float(period)
-    value = np.full(x.shape, series.constant / 2.0**series.bits)
-    for k, a, b in zip(series.multiples, series.sines, series.cosines, strict=True):
-        value += (a * np.sin(k * angle) + b * np.cos(k * angle)) / 2.0**series.bits
+    value = np.full(x.shape, series.constant / 2.0**series.coefficient_bits)
+    for k, a, b in zip(series.harmonics, series.sines, series.cosines, strict=True):
+        value += (a * np.sin(k * angle) + b * np.cos(k * angle)) / 2.0**series.coefficient_bits
     assert np.abs(value * x - 1).max() <= 2.0**-24
-    assert len(series.multiples) == 2 * ratio + 4
-    assert max(map(abs, (series.constant, *series.sines, *series.cosines))) < 16 << series.bits
+    assert len(series.harmonics) == 2 * ratio + 4
+    assert (
+        max(map(abs, (series.constant, *series.sines, *series.cosines)))
+        < 16 << series.coefficient_bits
+    )
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -836,7 +855,7 @@ def test_softplus_series(n: int, bits: int) -> None:
     fixed = np.rint(x * 2.0**SCORE_BITS).astype(np.int64).astype(np.uint32)
 
     def body(runtime: Runtime, share: Share) -> Share:
-        return softplus_series(runtime, mask_one(runtime, share), bits=bits)
+        return evaluate_softplus(runtime, mask_value(runtime, share), bits=bits)
 
     found, cost, _ = on_shares(body, [(fixed, Z32)], n)
     loss = signed(found) / 2.0**bits
@@ -845,7 +864,7 @@ def test_softplus_series(n: int, bits: int) -> None:
     dealt_bits = bits // 2 - 1
     rounding = 18 * 2.0 ** -(bits - dealt_bits) + 4 * 2**0.5 * 2.0**-dealt_bits
     assert (np.abs(loss - np.logaddexp(x / 2, -x / 2)) <= rounding + 3e-6).all()
-    assert len(softplus_coefficients()) == 18
+    assert len(compute_softplus_coefficients()) == 18
     assert cost == opened(n, (Z32, 401)) + dealt((Z64, 2 * 18 * 401))
 
 
@@ -853,7 +872,7 @@ def test_the_series_of_the_logistic_loss() -> None:
     """Its coefficients, in closed form, have the error that the gate's docstring states."""
     x = np.linspace(-16, 16, 2001)
     w = (2 * np.arange(18) + 1) * 2 * np.pi / 64
-    factors = np.array(softplus_coefficients()) / 2.0**28
+    factors = np.array(compute_softplus_coefficients()) / 2.0**28
     found = 8 + np.cos(np.outer(x, w)) @ factors
     error = np.abs(found - np.logaddexp(x / 2, -x / 2)).max()
     assert 1e-6 < error < 3e-6
@@ -865,15 +884,15 @@ def test_shrink(n: int) -> None:
     x = integers(-(2**35) + 1, 2**35 - 1, 4000) * 2**28 // 2**7
 
     def body(runtime: Runtime, share: Share) -> Any:
-        (masked,) = shrink(runtime, share, bits=(21,), rings=(Z36,))
-        return masked.share(runtime)
+        (masked,) = reduce_ring(runtime, share, dropped_bits=(21,), rings=(Z36,))
+        return masked.to_share(runtime)
 
     found, cost, _ = on_shares(body, [(x.view(np.uint64), Z64)], n)
     error = signed((found - (x >> 21).view(np.uint64)) << np.uint64(28)) >> 28
     assert np.isin(error, (0, 1)).all()
     exact = (x - ((x >> 21) << 21)) / 2.0**21
     assert abs(np.mean(error - exact)) < 5 / np.sqrt(12 * 4000)
-    assert cost == opened(n, (integers_modulo(36 + 21), 4000)) + dealt((Z36, 4000))
+    assert cost == opened(n, (get_integer_ring(36 + 21), 4000)) + dealt((Z36, 4000))
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -883,13 +902,13 @@ def test_shrinking_by_few_bits(n: int, bits: int) -> None:
     x = integers(-(2**34), 2**34)
 
     def body(runtime: Runtime, share: Share) -> Any:
-        (masked,) = shrink(runtime, share, bits=(bits,), rings=(Z36,))
-        return masked.share(runtime)
+        (masked,) = reduce_ring(runtime, share, dropped_bits=(bits,), rings=(Z36,))
+        return masked.to_share(runtime)
 
     found, cost, _ = on_shares(body, [(x.view(np.uint64), Z64)], n)
-    rounded = Z36.reduce(found - (x >> bits).view(np.uint64))
+    rounded = Z36.reduce_modulus(found - (x >> bits).view(np.uint64))
     assert np.isin(rounded, (0, 1) if bits else (0,)).all()
-    assert cost == opened(n, (integers_modulo(36 + bits), COUNT)) + dealt((Z36, COUNT))
+    assert cost == opened(n, (get_integer_ring(36 + bits), COUNT)) + dealt((Z36, COUNT))
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -901,10 +920,10 @@ def test_shrinking_by_few_bits(n: int, bits: int) -> None:
         (Z64, 2, Z32),
         (Z64, 28, Z36),
         (Z64, 48, Z16),
-        (Z36, 9, integers_modulo(27)),
-        (Z32, 4, integers_modulo(28)),
-        (integers_modulo(47), 7, Z36),
-        (integers_modulo(33), 5, integers_modulo(28)),
+        (Z36, 9, get_integer_ring(27)),
+        (Z32, 4, get_integer_ring(28)),
+        (get_integer_ring(47), 7, Z36),
+        (get_integer_ring(33), 5, get_integer_ring(28)),
         (Z16, 3, Z8),
     ],
 )
@@ -913,8 +932,8 @@ def test_dropping_bits_from_shares(n: int, wide: Ring, bits: int, ring: Ring) ->
     size = 1 << min(ring.bits + bits - 2, 61)
     x = integers(-size, size, 4000)
     found, cost, _ = on_shares(
-        lambda runtime, share: drop_bits(runtime, share, bits, ring),
-        [(wide.reduce(x.astype(wide.dtype)), wide)],
+        lambda runtime, share: truncate_locally(runtime, share, bits, ring),
+        [(wide.reduce_modulus(x.astype(wide.dtype)), wide)],
         n,
     )
     shift = np.uint64(64 - ring.bits)
@@ -933,14 +952,14 @@ def test_shrinking_several(n: int) -> None:
     x, y = integers(-(2**40), 2**40), integers(0, 2**45, seed=1)
 
     def body(runtime: Runtime, a: Share, b: Share) -> Any:
-        found = shrink(runtime, a, b, bits=(20, 31), rings=(Z36, Z16))
-        return [masked.share(runtime) for masked in found]
+        found = reduce_ring(runtime, a, b, dropped_bits=(20, 31), rings=(Z36, Z16))
+        return [masked.to_share(runtime) for masked in found]
 
     inputs: list[tuple[np.ndarray, Ring]] = [(x.view(np.uint64), Z64), (y.view(np.uint64), Z64)]
     (first, second), cost, _ = on_shares(body, inputs, n)
-    assert np.isin(Z36.reduce(first - (x >> 20).view(np.uint64)), (0, 1)).all()
+    assert np.isin(Z36.reduce_modulus(first - (x >> 20).view(np.uint64)), (0, 1)).all()
     assert np.isin(second.astype(int) - (y >> 31), (0, 1)).all()
-    wide = [(integers_modulo(bits), COUNT) for bits in (36 + 20, 16 + 31)]
+    wide = [(get_integer_ring(bits), COUNT) for bits in (36 + 20, 16 + 31)]
     assert cost == opened(n, *wide) + dealt((Z36, COUNT), (Z16, COUNT))
 
 
@@ -954,8 +973,10 @@ def test_exact_quotients(n: int, bits: int) -> None:
     x = np.concatenate([multiples, multiples + np.uint64(unit - 1), multiples + np.uint64(1)])
 
     def body(runtime: Runtime, share: Share) -> Share:
-        masked = mask_one(runtime, share)
-        return exact_quotient(runtime, masked, bits, alone(runtime, borrowing(masked, bits)))
+        masked = mask_value(runtime, share)
+        return divide_masked_exactly(
+            runtime, masked, bits, run_deferred(runtime, defer_borrow_comparison(masked, bits))
+        )
 
     found, _, views = on_shares(body, [(x, Z64)], n)
     assert (found == x >> np.uint64(bits)).all()
@@ -969,7 +990,7 @@ def test_round_off(n: int, bits: int) -> None:
     x = np.concatenate([np.arange(-600, 600), [-(2**31), 2**31 - 1 - 2**bits]])
 
     def body(runtime: Runtime, share: Share) -> Share:
-        return round_off(runtime, share, bits=bits)
+        return round_exactly(runtime, share, dropped_bits=bits)
 
     for _ in range(2):
         found, cost, _ = on_shares(body, [(x.astype(np.int32).view(np.uint32), Z32)], n)
@@ -989,7 +1010,7 @@ def test_divide_exactly(n: int, bits: int) -> None:
     def body(runtime: Runtime, share: Share) -> Share:
         return divide_exactly(runtime, share, bits, Z32)
 
-    found, cost, _ = on_shares(body, [(Z64.array(values), Z64)], n)
+    found, cost, _ = on_shares(body, [(Z64.to_elements(values), Z64)], n)
     expected = np.floor_divide(values + (1 << (bits - 1)), 1 << bits)
     assert (found.astype(np.int32) == expected).all()
     assert cost.rounds == 2
@@ -1004,13 +1025,13 @@ def test_squares(n: int, ring: Ring, larger: Ring, shift: int) -> None:
     x = integers(-limit, limit)
 
     def body(runtime: Runtime, share: Share) -> list[Share]:
-        lifted = signed_lift(runtime, mask_one(runtime, share), shift=shift, ring=larger)
-        squared = square(runtime, lifted)
+        lifted = lift_signed(runtime, mask_value(runtime, share), shift=shift, ring=larger)
+        squared = square_lifted(runtime, lifted)
         assert len(squared.masks) == 2 * len(lifted.masks)
         return [
-            lifted.share(runtime),
-            squared.share(runtime),
-            (squared.times(3) + 7).share(runtime),
+            lifted.to_share(runtime),
+            squared.to_share(runtime),
+            (squared.scale(3) + 7).to_share(runtime),
         ]
 
     (root, squares, more), cost, _ = on_shares(body, [(x.astype(ring.dtype), ring)], n)
@@ -1024,7 +1045,7 @@ def test_squares(n: int, ring: Ring, larger: Ring, shift: int) -> None:
 
 
 @pytest.mark.parametrize("n", PARTIES)
-@pytest.mark.parametrize("ring", [Z16, integers_modulo(29), Z36, Z64], ids=lambda ring: ring.name)
+@pytest.mark.parametrize("ring", [Z16, get_integer_ring(29), Z36, Z64], ids=lambda ring: ring.name)
 @pytest.mark.parametrize("count", [1, 9])
 def test_picking(n: int, ring: Ring, count: int) -> None:
     """Sums of values times the elements of a vector: one of them, none, or a mixture."""
@@ -1036,10 +1057,10 @@ def test_picking(n: int, ring: Ring, count: int) -> None:
 
     def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
         masked_hot, values = mask(runtime, a, b)
-        return [pick(runtime, masked_hot[row], values) for row in range(3)]
+        return [select(runtime, masked_hot[row], values) for row in range(3)]
 
     found, cost, _ = on_shares(body, [(hot, ring), (x, ring)], n)
-    assert (found[0] == ring.reduce(x[count // 2])).all()
+    assert (found[0] == ring.reduce_modulus(x[count // 2])).all()
     assert not found[1].any()
     mixed = sum(x[i].astype(object) * int(hot[2, i]) for i in range(count)) % (1 << ring.bits)
     assert (found[2].astype(object) == mixed).all()
@@ -1055,14 +1076,19 @@ def test_two_gates_with_one_opening(n: int) -> None:
     def body(apart: bool) -> Callable[..., list[Share]]:
         def run(runtime: Runtime, a: Share, b: Share, position: Share) -> list[Share]:
             masked, small = mask(runtime, a, b)
-            comparing = compare.later(masked, thresholds=(0, 77), width=36, digits=5)
-            looking = lookup.later(position, [small], size=4)
+            comparing = compare.defer(masked, thresholds=(0, 77), width=36, digits=5)
+            looking = look_up.defer(position, [small], size=4)
             if apart:
-                reached, selection = alone(runtime, comparing), alone(runtime, looking)
+                reached, selection = (
+                    run_deferred(runtime, comparing),
+                    run_deferred(runtime, looking),
+                )
             else:
                 with runtime.step("both"):
-                    reached, selection = together(runtime, comparing, looking)
-            found = step(runtime, reached, one(runtime, x.shape, Z8), factors=(0, 1, 2))
+                    reached, selection = run_together(runtime, comparing, looking)
+            found = multiply_by_step(
+                runtime, reached, make_lifted_one(runtime, x.shape, Z8), factors=(0, 1, 2)
+            )
             return [found, entries_of(selection, np.array([1, 10, 100, 1000]), 0)]
 
         return run
@@ -1079,13 +1105,18 @@ def test_two_gates_with_one_opening(n: int) -> None:
         assert (entries == (y * 10**p) % 2**16).all()
         costs[apart] = cost
     steps = measured_steps(views)
-    opening = opened(n, (integers_modulo(5), 2 * COUNT), (Z8, 90))
+    opening = opened(n, (get_integer_ring(5), 2 * COUNT), (Z8, 90))
     assert steps["both"] == opening
-    assert steps["both/compare"] == Cost(offline=compare_cost(n, 36, 5, 2, COUNT).offline)
+    assert steps["both/compare"] == Cost(
+        offline_bytes=compare_cost(n, 36, 5, 2, COUNT).offline_bytes
+    )
     assert steps["both/lookup"] == dealt((Z16, 2 * 4 * 90))
-    separate = opened(n, (integers_modulo(5), 2 * COUNT)) + opened(n, (Z8, 90))
+    separate = opened(n, (get_integer_ring(5), 2 * COUNT)) + opened(n, (Z8, 90))
     assert costs[True].rounds - costs[False].rounds == separate.rounds - opening.rounds == 1
-    assert costs[True].online - costs[False].online == separate.online - opening.online
+    assert (
+        costs[True].online_bytes - costs[False].online_bytes
+        == separate.online_bytes - opening.online_bytes
+    )
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -1097,9 +1128,9 @@ def test_telling_all(n: int) -> None:
     def program(runtime: Runtime, part: np.ndarray | None) -> Any:
         share = Share.unknown((3,), Z8) if part is None else Share(part, Z8)
         with runtime.step("end"):
-            first = tell_all(runtime, share, what="counts")
-            telling, masking = tell_all.later(share, what="counts"), mask.later(share)
-            second, (masked,) = together(runtime, telling, masking)
+            first = reveal_to_all(runtime, share, disclosure="counts")
+            telling, masking = reveal_to_all.defer(share, disclosure="counts"), mask.defer(share)
+            second, (masked,) = run_together(runtime, telling, masking)
         return first, second, masked.public
 
     views = play(program, n, cut)
@@ -1107,7 +1138,9 @@ def test_telling_all(n: int) -> None:
     for view in views:
         first, second, public = view.result
         assert first.tolist() == second.tolist() == x.tolist()
-        assert [(e.what, e.to, e.count, e.step) for e in view.ledger.entries] == [
+        assert [
+            (e.disclosure, e.recipients, e.n_elements, e.step) for e in view.ledger.entries
+        ] == [
             ("counts", everybody, 3, "end/tell all"),
             ("counts", everybody, 3, "end"),
         ]

@@ -11,23 +11,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic.rings import Z1, Z8, Z16, Z36, Z64, integers_modulo
-from privet.arithmetic.shares import Replicated, Share
+from privet.arithmetic.rings import Z1, Z8, Z16, Z36, Z64, get_integer_ring
+from privet.arithmetic.shares import ReplicatedElements, Share
 from privet.gates.masked import polynomial as lifted_square
-from privet.gates.masked.comparison import compare, step, usual_digits
+from privet.gates.masked.comparison import choose_digit_count, compare, multiply_by_step
 from privet.gates.masked.polynomial import polynomial
-from privet.gates.masked.routing import keep, leaf_lookup
-from privet.gates.masked.selection import lookup, pick, veil
-from privet.gates.masked.truncation import round_off, shrink
-from privet.gates.masked.value import Lifted, Masked, lift, mask, mask_one
+from privet.gates.masked.routing import look_up_leaves, route_rows
+from privet.gates.masked.selection import blind_conditionally, look_up, select
+from privet.gates.masked.truncation import reduce_ring, round_exactly
+from privet.gates.masked.value import LiftedValue, MaskedValue, lift, mask, mask_value
 from privet.runtime.correlations.dealer import Dealer
-from privet.runtime.cost import Counter as CostCounter
+from privet.runtime.cost import CostCounter
 from tests.privacy.cases import ALL_TERMS, NOISE_RISES, THREE, prediction, training
 from tests.runtime.trio import check, deal, whole
 
 
 def between(dealers: list[Any]) -> int:
-    return sum(dealer.meter.total("online").sent for dealer in dealers)
+    return sum(dealer.meter.sum_traffic("online").sent for dealer in dealers)
 
 
 @pytest.mark.parametrize("task", ["regression", "classification", THREE])
@@ -40,9 +40,9 @@ def test_a_training(task: str) -> None:
     notes, dealers = deal(lambda dealer: program(dealer, None), 3)
     made = check(notes)
     assert {"compare", "lift", "step", "shrink", "series", "veil", "histogram"} <= set(made)
-    counter = CostCounter(3, dealers=3)
+    counter = CostCounter(3, n_dealers=3)
     program(counter, None)
-    assert between(dealers) == counter.total.between > 0
+    assert between(dealers) == counter.total.dealer_bytes > 0
 
 
 def test_a_weighted_training() -> None:
@@ -50,9 +50,9 @@ def test_a_weighted_training() -> None:
     program, _ = training("masked", "classification", 3, 0, tables=2, weighted=True, chosen=chosen)
     notes, dealers = deal(lambda dealer: program(dealer, None), 3)
     check(notes)
-    counter = CostCounter(3, dealers=3)
+    counter = CostCounter(3, n_dealers=3)
     program(counter, None)
-    assert between(dealers) == counter.total.between
+    assert between(dealers) == counter.total.dealer_bytes
 
 
 @pytest.mark.parametrize("explain", [None, "feature"])
@@ -69,21 +69,23 @@ def test_gates_beyond_what_a_training_asks_of_them(client: int) -> None:
     def body(dealer: Dealer) -> None:
         for ring in (Z16, Z36, Z64):
             x, fails = mask(dealer, Share.unknown((3, 9), ring), Share.unknown((9,), Z1))
-            keep(dealer, fails, x, x.map(lambda a: a.to_ring(Z16)))
-            pick(dealer, x.map(lambda a: a[:, 0]), x)
-            lifted_square.square(dealer, lift(dealer, x, shift=3, ring=Z36))
+            route_rows(dealer, fails, x, x.map(lambda a: a.reduce_to_ring(Z16)))
+            select(dealer, x.map(lambda a: a[:, 0]), x)
+            lifted_square.square_lifted(dealer, lift(dealer, x, shift=3, ring=Z36))
             for depth in (1, 3):
                 leaves = Share.unknown((3, 1 << depth), ring)
                 values, bits = mask(dealer, leaves, Share.unknown((depth, 9), Z1))
-                leaf_lookup(dealer, bits, values)
+                look_up_leaves(dealer, bits, values)
         for size in (1, 2, 16, 128):
-            factors: list[Masked | Lifted] = [x[0], lift(dealer, x[1], shift=3)]
-            lookup(dealer, Share.unknown((9,), Z8), factors, size=size)
+            factors: list[MaskedValue | LiftedValue] = [x[0], lift(dealer, x[1], shift=3)]
+            look_up(dealer, Share.unknown((9,), Z8), factors, size=size)
         lifted = [lift(dealer, v) for v in mask(dealer, *[Share.unknown((9,), Z16)] * 3)]
         polynomial(dealer, lifted, [(5, (0, 0, 1)), (-3, (0, 1, 2)), (7, (2,)), (2, (1, 2, 2, 2))])
         for low_bits in (1, 6, 8):
-            round_off(dealer, Share.unknown((9,), Z36), bits=low_bits)
-        shrink(dealer, Share.unknown((9,), Z64), bits=(20,), rings=(integers_modulo(27),))
+            round_exactly(dealer, Share.unknown((9,), Z36), dropped_bits=low_bits)
+        reduce_ring(
+            dealer, Share.unknown((9,), Z64), dropped_bits=(20,), rings=(get_integer_ring(27),)
+        )
 
     def program(dealer: Dealer) -> None:
         with dealer.step("table", client):
@@ -104,19 +106,21 @@ def test_comparisons(client: int, window: str, bits: int) -> None:
     def program(dealer: Dealer) -> None:
         for thresholds in ((0,), (1, 5, 9)):
             with dealer.step("table", client):
-                whole_value = mask_one(dealer, Share.unknown((50,), integers_modulo(bits)))
+                whole_value = mask_value(dealer, Share.unknown((50,), get_integer_ring(bits)))
                 value, width = whole_value, bits
                 if window == "high":
-                    value, width = whole_value.high_bits(5), bits - 5
+                    value, width = whole_value.drop_low_bits(5), bits - 5
                 if window == "low":
-                    value, width = whole_value.low_bits(6), 7
-                digits = usual_digits(width)
+                    value, width = whole_value.keep_low_bits(6), 7
+                digits = choose_digit_count(width)
                 reached = compare(dealer, value, thresholds=thresholds, width=width, digits=digits)
             # Answers are used in another table, where the dealers have other roles.
             with dealer.step("table", client + 1):
                 factors = tuple(range(len(thresholds) + 1))
-                step(dealer, reached, lift(dealer, whole_value, shift=3), factors=factors)
-                veil(dealer, reached[0], rows=3, ring=integers_modulo(48))
+                multiply_by_step(
+                    dealer, reached, lift(dealer, whole_value, shift=3), factors=factors
+                )
+                blind_conditionally(dealer, reached[0], n_rows=3, ring=get_integer_ring(48))
 
     notes, _ = deal(program)
     made = check(notes)
@@ -127,7 +131,7 @@ def test_comparisons(client: int, window: str, bits: int) -> None:
 @pytest.mark.parametrize("bits", [1, 8, 27, 64])
 def test_carries(client: int, bits: int) -> None:
     """Of S and T, into any bits, and single bits of their sum; of no more than nine numbers."""
-    ring = integers_modulo(bits)
+    ring = get_integer_ring(bits)
     found: dict[int, Any] = {}
 
     def program(dealer: Any) -> None:
@@ -135,13 +139,13 @@ def test_carries(client: int, bits: int) -> None:
             r = dealer.uniform((9,), ring)
             places = sorted({1, bits // 3, bits // 2, bits - 1, bits})
             top = bits - 1 or None
-            found[dealer.number] = (r, *dealer.carries(r, places, top), places, top)
+            found[dealer.number] = (r, *dealer.derive_carries(r, places, top), places, top)
 
     deal(program)
     r = [found[k][0] for k in range(3)]
     client_has = [part.array.astype(object) for part in r[client].parts]
     s = sum(client_has) % (1 << bits)
-    t = ring.reduce(r[(client + 2) % 3].parts[0].array).astype(object)
+    t = ring.reduce_modulus(r[(client + 2) % 3].parts[0].array).astype(object)
     assert ((s + t) % (1 << bits) == whole(r).astype(object)).all()
     carries, top = whole([found[k][1] for k in range(3)]), whole([found[k][2] for k in range(3)])
     for place, carry in zip(found[0][3], carries, strict=True):
@@ -157,12 +161,12 @@ def test_nobody_knows_a_mask() -> None:
     def program(dealer: Any) -> None:
         r = dealer.uniform((3,), Z64)
         seen.append(r)
-        assert isinstance(r, Replicated)
+        assert isinstance(r, ReplicatedElements)
         assert not isinstance(r, Share)
         with pytest.raises(TypeError, match="no dealer of three knows"):
             _ = r.array
         with pytest.raises(NotImplementedError, match="of several dealers none knows"):
-            dealer.deal(np.zeros(3, np.uint64), Z64)
+            dealer.distribute(np.zeros(3, np.uint64), Z64)
 
     deal(program)
     assert len(seen) == 3

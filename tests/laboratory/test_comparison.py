@@ -22,8 +22,8 @@ from privet import (
     run,
 )
 from privet.data.partition import split_rows
-from privet.experiments.comparison import Progress, groups_of, interval
-from privet.experiments.plots import check_plot, plot
+from privet.experiments.comparison import ComparisonProgress, compute_interval, make_groups
+from privet.experiments.plots import check_plot_path, plot_comparison
 
 FEW = {"tables": 6, "depth": 3, "buckets": 8}
 COLUMNS = {"shop": ["spent", "visits"], "spa": ["luck*"], "bank": ["age"]}
@@ -54,24 +54,24 @@ def found(people: str) -> Comparison:
 
 def test_an_interval_by_hand() -> None:
     """Mean 0.82, S = 0.02, t of 2 degrees of freedom 4.302653, variance (1/3 + 1/4) S^2."""
-    mean, low, high = interval([0.80, 0.84, 0.82], 0.25)
+    mean, low, high = compute_interval([0.80, 0.84, 0.82], 0.25)
     half = 4.302653 * 0.02 * math.sqrt(7 / 12)
     assert mean == pytest.approx(0.82, abs=1e-12)
     assert (low, high) == pytest.approx((0.82 - half, 0.82 + half), abs=1e-8)
     # Without test rows it is what everybody's t interval is.
     usual = stats.t.interval(0.95, 2, 0.82, stats.sem([0.80, 0.84, 0.82]))
-    assert interval([0.80, 0.84, 0.82], 0.0)[1:] == pytest.approx(usual)
-    assert interval([0.5, 0.5], 0.25) == (0.5, 0.5, 0.5)
+    assert compute_interval([0.80, 0.84, 0.82], 0.0)[1:] == pytest.approx(usual)
+    assert compute_interval([0.5, 0.5], 0.25) == (0.5, 0.5, 0.5)
 
 
 def test_who_is_compared() -> None:
-    assert groups_of({"a": ("x",), "b": ("y",), "c": ()}) == [
+    assert make_groups({"a": ("x",), "b": ("y",), "c": ()}) == [
         ("c",),
         ("a", "c"),
         ("b", "c"),
         ("a", "b", "c"),
     ]
-    assert groups_of({"a": ("x",), "b": ("y",)}) == [("b",), ("a", "b")]  # with each is with all
+    assert make_groups({"a": ("x",), "b": ("y",)}) == [("b",), ("a", "b")]  # with each is with all
 
 
 def test_a_signal_is_told_from_noise(found: Comparison) -> None:
@@ -106,7 +106,7 @@ def test_gains_are_paired_over_splits(found: Comparison) -> None:
         sign = -1 if metric in found.errors else 1
         differences = [sign * (a - b) for a, b in pairs if a is not None and b is not None]
         assert gain.splits == differences
-        assert (gain.mean, gain.low, gain.high) == interval(differences, 300 / 1200)
+        assert (gain.mean, gain.low, gain.high) == compute_interval(differences, 300 / 1200)
 
 
 def test_each_split_is_an_experiment_s(people: str, found: Comparison) -> None:
@@ -135,7 +135,7 @@ def test_the_gain_of_an_error_is_its_fall(tmp_path: Path) -> None:
 def test_a_label_holder_without_columns_guesses_the_mean() -> None:
     columns = {"clinic": ["mean*", "worst*", "*error"], "registry": []}
     scenario = Scenario(data="breast-cancer", columns=columns, params=FEW)
-    told: list[Progress] = []
+    told: list[ComparisonProgress] = []
     found = compare(scenario, 2, told.append)
     alone, both = found.groups
     assert alone.n_columns == 0
@@ -149,15 +149,15 @@ def test_a_label_holder_without_columns_guesses_the_mean() -> None:
 
 
 def test_somebody_who_waits_is_told(people: str) -> None:
-    told: list[Progress] = []
+    told: list[ComparisonProgress] = []
     compare(Scenario(data=people, columns=COLUMNS, params=FEW), 2, told.append)
-    assert told[0] == Progress(n_trainings=8, done=0, share=0.0)
-    assert told[-1] == Progress(n_trainings=8, done=8, share=1.0)
-    shares = [progress.share for progress in told]
+    assert told[0] == ComparisonProgress(n_trainings=8, n_done=0, fraction=0.0)
+    assert told[-1] == ComparisonProgress(n_trainings=8, n_done=8, fraction=1.0)
+    shares = [progress.fraction for progress in told]
     assert shares == sorted(shares)
     assert len(set(shares)) == 1 + 8 * 6
     # 1, 3, 3 and 5 columns: the first training is a twelfth of a split, and a split is half.
-    assert next(p.share for p in told if p.done == 1) == pytest.approx(1 / 24)
+    assert next(p.fraction for p in told if p.n_done == 1) == pytest.approx(1 / 24)
 
 
 def test_a_metric_that_is_undefined_in_a_split(tmp_path: Path) -> None:
@@ -196,12 +196,12 @@ def test_too_few_splits(people: str) -> None:
 def test_a_figure(found: Comparison, tmp_path: Path, suffix: str) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / f"figure.{suffix}"
-    plot(found, path)
+    plot_comparison(found, path)
     content = path.read_bytes()
     assert content.startswith(b"\x89PNG" if suffix.lower() == "png" else b"<?xml")
     if suffix == "svg":
         assert b"bank + shop (3 columns)" in content
-        plot(found, tmp_path / "again.svg")
+        plot_comparison(found, tmp_path / "again.svg")
         assert (tmp_path / "again.svg").read_bytes() == content
 
 
@@ -209,12 +209,12 @@ def test_a_figure_that_cannot_be(
     found: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ParameterError, match=r"plot: .*figure.pdf ends in none of .svg, .png"):
-        plot(found, tmp_path / "figure.pdf")
+        plot_comparison(found, tmp_path / "figure.pdf")
     with pytest.raises(UnavailableError, match="not a directory"):
-        check_plot(tmp_path / "no" / "figure.svg")
+        check_plot_path(tmp_path / "no" / "figure.svg")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UnavailableError, match=r"pip install 'privet\[plot\]'"):
-        check_plot(tmp_path / "figure.svg")
+        check_plot_path(tmp_path / "figure.svg")
 
 
 def test_a_real_data_set(real_data: Callable[[str], DataSet]) -> None:

@@ -10,13 +10,13 @@ import pytest
 
 from privet import DataError, Experiment, ParameterError, run
 from privet.data.datasets import load_dataset
-from privet.data.partition import split_columns, split_rows
-from privet.experiments.experiment import evaluate, train_on
-from privet.objectives.classification import sigmoid
+from privet.data.partition import split_frame, split_rows
+from privet.experiments.experiment import compute_metrics, train_and_predict
+from privet.objectives.classification import compute_sigmoid
 from privet.objectives.regression import OBJECTIVES
-from privet.protocols.paper.protocol import PaperSuite
-from privet.protocols.protocol import OwnData
-from privet.runtime.cost import Counter
+from privet.protocols.paper.protocol import PaperProtocol
+from privet.protocols.protocol import ProtocolInput
+from privet.runtime.cost import CostCounter
 from privet.spec.params import Params
 from privet.spec.plan import Ownership, Plan
 from tests.boosting.test_federation import within
@@ -100,13 +100,13 @@ def test_numbers_of_cuts(tmp_path: Path, cuts: Any) -> None:
 
 def test_data_that_cannot_be_had(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"'no-such' is neither a file nor a data set; .*syn-a"):
-        plain(data="no-such").load()
+        plain(data="no-such").load_dataset()
     with pytest.raises(DataError, match="breast-cancer has its own label; leave --label out"):
-        plain(data="breast-cancer", label="y").load()
+        plain(data="breast-cancer", label="y").load_dataset()
     path = tmp_path / "t.csv"
     path.write_text("a,b\n1,2\n")
     with pytest.raises(DataError, match="no column 'label'; name the label's column with --label"):
-        plain(data=str(path)).load()
+        plain(data=str(path)).load_dataset()
 
 
 def test_parameters_are_checked() -> None:
@@ -118,16 +118,16 @@ def test_parameters_are_checked() -> None:
 
 def test_the_active_party_needs_a_label() -> None:
     frame = load_dataset("breast-cancer").frame
-    parties = split_columns(frame, 3)
+    parties = split_frame(frame, 3)
     with pytest.raises(DataError, match="party2 is the active participant and has no label"):
-        train_on(parties[:2], parties[:2], Params(task="classification"), "plain")
+        train_and_predict(parties[:2], parties[:2], Params(task="classification"), "plain")
 
 
 def test_auc_of_one_class_is_undefined() -> None:
     frame = load_dataset("breast-cancer").frame
     assert frame.label is not None
     ones = frame.take(np.flatnonzero(frame.label == 1))
-    assert evaluate(CLASSIFICATION, np.ones(ones.n_samples), ones)["auc"] is None
+    assert compute_metrics(CLASSIFICATION, np.ones(ones.n_samples), ones)["auc"] is None
 
 
 def test_metrics_are_of_the_test_rows() -> None:
@@ -183,17 +183,17 @@ def test_misaligned_parties_do_not_train() -> None:
     from privet.data.partition import PartyFrame
 
     frame = load_dataset("breast-cancer").frame
-    bank, shop = split_columns(frame, 2)
+    bank, shop = split_frame(frame, 2)
     shop = PartyFrame("shop", shop.frame.take(np.arange(569)[::-1].copy()))
     with pytest.raises(DataError, match="another id at shop"):
-        train_on([bank, shop], [bank, shop], Params(task="classification"), "plain")
+        train_and_predict([bank, shop], [bank, shop], Params(task="classification"), "plain")
 
 
 def test_accuracy_is_at_even_odds() -> None:
     frame = load_dataset("breast-cancer").frame
     for probability, share in ((0.5, 357 / 569), (0.5 - 1e-9, 212 / 569)):
         predicted = np.full(frame.n_samples, probability)
-        assert evaluate(CLASSIFICATION, predicted, frame)["accuracy"] == share
+        assert compute_metrics(CLASSIFICATION, predicted, frame)["accuracy"] == share
 
 
 def test_parameters_that_make_no_sense() -> None:
@@ -217,24 +217,24 @@ def test_a_secure_experiment_reports_its_cost(tmp_path: Path) -> None:
     assert report.plain_metrics["auc"] is not None
     assert abs(report.metrics["auc"] - report.plain_metrics["auc"]) < 0.02
     _, test = split_rows(load_dataset("breast-cancer").frame, 0.2, 0)
-    rounded = np.floor(model.score(test.columns)[0] * 2.0**10 + 0.5) / 2.0**10
-    predicted = evaluate(CLASSIFICATION, sigmoid(rounded), test)
+    rounded = np.floor(model.predict_scores(test.columns)[0] * 2.0**10 + 0.5) / 2.0**10
+    predicted = compute_metrics(CLASSIFICATION, compute_sigmoid(rounded), test)
     assert predicted == pytest.approx(report.metrics)  # what was revealed is what the parts give
 
     owners = Ownership(tuple([0] * 10 + [1] * 10 + [2] * 10), 2)
     plan = Plan(Params.parse({"task": "classification", **params}), owners, 455)
-    counter = Counter(3)
-    suite = PaperSuite(counter, plan, OwnData())
+    counter = CostCounter(3)
+    suite = PaperProtocol(counter, plan, ProtocolInput())
     suite.setup()
-    counter.steps.clear()
+    counter.cost_by_step.clear()
     suite.train_table(0)
     table = counter.total
-    assert report.bytes.online_total == 2 * table.online
-    assert report.bytes.offline_total == 2 * table.offline
+    assert report.bytes.online_total == 2 * table.online_bytes
+    assert report.bytes.offline_total == 2 * table.offline_bytes
     assert report.bytes.setup_total == 2 * 8 * 455  # the label, to two others
     assert report.bytes.online_total / 3 <= report.bytes.online_max_party
     assert report.rounds.total == 2 * table.rounds + 1
-    assert report.rounds.per_level == within(counter.steps, "level").rounds / 2
+    assert report.rounds.per_level == within(counter.cost_by_step, "level").rounds / 2
     # Literally, as it was before a counter counted.
     assert (report.rounds.total, report.rounds.per_level) == (1133, 190.0)
     assert (report.bytes.online_total, report.bytes.offline_total) == (23_126_376, 3_862_138)

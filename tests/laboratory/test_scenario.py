@@ -64,7 +64,7 @@ def test_a_file_is_split_class_by_class(people: str, stratify: bool | None) -> N
     frame = read_frame(people, label="label")
     _, test = split_rows(frame, 0.2, 0, stratify=report.stratified)
     assert test.label is not None
-    assert report.metrics == OBJECTIVES["classification"].metrics(
+    assert report.metrics == OBJECTIVES["classification"].compute_metrics(
         test.label, model.predict(test.select(model.feature_names).columns)
     )
 
@@ -75,7 +75,7 @@ def test_the_paper_s_data_sets_keep_their_test_rows() -> None:
     assert not report.stratified
     _, test = split_rows(load_dataset("breast-cancer").frame, 0.2, 0)
     assert test.label is not None
-    assert report.metrics == OBJECTIVES["classification"].metrics(
+    assert report.metrics == OBJECTIVES["classification"].compute_metrics(
         test.label, model.predict(test.columns)
     )
     assert run(plain.model_copy(update={"stratify": True}))[1].stratified

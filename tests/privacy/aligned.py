@@ -17,9 +17,9 @@ from privet.config.job import Job
 from privet.data.frame import Ids
 from privet.data.id_hashing import TagArray
 from privet.federation.alignment import psi
-from privet.federation.alignment.psi import TagList, align, intersect
-from privet.runtime.run import DEALER
-from privet.transport.memory import MemoryChannel, memory_channels
+from privet.federation.alignment.psi import SortedTagList, intersect_ids, mark_and_count_common
+from privet.runtime.run import DEALER_NAME
+from privet.transport.memory import MemoryChannel, create_memory_channels
 
 Cheat = Callable[["Stage", str, BoolArray], BoolArray]
 """What a dealer answers a participant in place of the marks that are due."""
@@ -56,7 +56,7 @@ class Stage:
     job: Job
     received: dict[str, list[tuple[str, np.ndarray[Any, Any]]]] = field(default_factory=dict)
     """What each received, from whom."""
-    lists: dict[str, TagList] = field(default_factory=dict)
+    lists: dict[str, SortedTagList] = field(default_factory=dict)
     rows: dict[str, IndexArray] = field(default_factory=dict)
     counted: int = -1
     """How many ids the dealer found to be common."""
@@ -64,7 +64,7 @@ class Stage:
 
     def tags(self, name: str) -> TagArray:
         """Return the list that a participant sent the dealer."""
-        pieces = [array for peer, array in self.received[DEALER] if peer == name]
+        pieces = [array for peer, array in self.received[DEALER_NAME] if peer == name]
         assert all(piece.dtype == np.uint64 for piece in pieces)
         size, *rest = pieces
         found: TagArray = np.concatenate(rest)
@@ -73,7 +73,7 @@ class Stage:
 
     def entries(self, name: str, row: int) -> list[int]:
         """Return where in a participant's list the two tags of a row are."""
-        place = self.lists[name]._place
+        place = self.lists[name]._positions
         return np.flatnonzero(place // 2 == row).tolist()
 
     def seen_by(self, name: str) -> list[tuple[str, str, bytes]]:
@@ -89,9 +89,9 @@ def perform(
     cheat: Cheat | None = None,
 ) -> Stage:
     """Let participants align, with random numbers from a seed if there is one."""
-    stage = Stage(job, {name: [] for name in (*job.names, DEALER)})
-    channels = memory_channels([*job.names, DEALER])
-    receive, answer, init = MemoryChannel.receive, psi.answer, TagList.__init__
+    stage = Stage(job, {name: [] for name in (*job.party_names, DEALER_NAME)})
+    channels = create_memory_channels([*job.party_names, DEALER_NAME])
+    receive, answer, init = MemoryChannel.receive, psi.send_marks, SortedTagList.__init__
     draws: Counter[str] = Counter()
 
     def receiving(self: MemoryChannel, peer: str, *arguments: Any) -> Any:
@@ -100,7 +100,7 @@ def perform(
             stage.received[self.name].append((peer, array.copy()))
         return array
 
-    def making(self: TagList, *arguments: Any) -> None:
+    def making(self: SortedTagList, *arguments: Any) -> None:
         init(self, *arguments)
         stage.lists[threading.current_thread().name] = self
 
@@ -115,18 +115,18 @@ def perform(
     def role(name: str) -> None:
         try:
             with channels[name] as channel:
-                if name == DEALER:
-                    stage.counted = intersect(channel, job)
+                if name == DEALER_NAME:
+                    stage.counted = mark_and_count_common(channel, job)
                 else:
-                    own = Ids.of(ids[job.names.index(name)])
-                    stage.rows[name] = align(channel, job, own)
+                    own = Ids.from_texts(ids[job.party_names.index(name)])
+                    stage.rows[name] = intersect_ids(channel, job, own)
         except BaseException as error:  # noqa: BLE001
             stage.errors[name] = error
 
     with monkeypatch.context() as patch:
         patch.setattr(MemoryChannel, "receive", receiving)
-        patch.setattr(TagList, "__init__", making)
-        patch.setattr(psi, "answer", answering)
+        patch.setattr(SortedTagList, "__init__", making)
+        patch.setattr(psi, "send_marks", answering)
         if seed is not None:
             patch.setattr("privet.federation.alignment.psi.secrets.token_bytes", token)
         threads = [threading.Thread(target=role, args=(n,), name=n, daemon=True) for n in channels]

@@ -23,20 +23,32 @@ from privet.arrays import FloatArray, IndexArray
 from privet.boosting import reference
 from privet.boosting.binning import BucketedColumns, bucket_columns
 from privet.boosting.model import Feature
-from privet.boosting.model_part import GUARD_BITS, LabelUnit, ModelPart, PartReasons
-from privet.boosting.prediction import Explained, Query, answer, tell_unit, validate
-from privet.boosting.training import Federation, Keeping, PartyData, TrainingState, train
+from privet.boosting.model_part import GUARD_BITS, LabelUnit, ModelPart, PartExplanation
+from privet.boosting.prediction import (
+    ExplainedPredictions,
+    PredictionQuery,
+    answer_query,
+    reveal_label_unit,
+    reveal_validation_results,
+)
+from privet.boosting.training import (
+    IndicatorCacheConfig,
+    TrainingData,
+    TrainingSpec,
+    TrainingState,
+    train,
+)
 from privet.data.frame import Ids
 from privet.federation.keeping import Keeper, receive_seeds
-from privet.federation.monitoring.events import silent
-from privet.objectives.regression import objective_of
+from privet.federation.monitoring.events import discard_event
+from privet.objectives.regression import create_objective
 from privet.protocols.masked.argmax import _stages
-from privet.runtime.run import DEALER
+from privet.runtime.run import DEALER_NAME
 from privet.runtime.runtime import Runtime
 from privet.spec.params import Params
 from privet.spec.plan import ExplainBy, Plan
-from privet.spec.sampling import relative_weights
-from privet.transport.memory import memory_channels
+from privet.spec.sampling import normalise_weights
+from privet.transport.memory import create_memory_channels
 from tests.privacy.stage import Randomness, Session, perform, run_threads
 
 N = 64
@@ -47,7 +59,7 @@ THREE = "three classes"
 ALL_TERMS: dict[str, Any] = {
     "reveal_loss": True,
     "reveal_gain": True,
-    "explains": True,
+    "has_explanations": True,
     "watched": True,
     "reveal_validation": True,
     "importances_by": "feature",
@@ -63,14 +75,14 @@ DEPTH = 2
 class Training:
     """A training, perhaps the rest of one, that ends with the state to go on from."""
 
-    federation: Federation
+    federation: TrainingSpec
     plan: Plan
     done: int = 0
-    keepings: Mapping[int, Keeping] | None = None
+    keepings: Mapping[int, IndicatorCacheConfig] | None = None
     """What each participant has of kept indicators, and, as -1, the dealer."""
 
     def __call__(
-        self, runtime: Runtime, data: tuple[PartyData, TrainingState | None] | None
+        self, runtime: Runtime, data: tuple[TrainingData, TrainingState | None] | None
     ) -> TrainingState | None:
         own, state = (None, None) if data is None else data
         kept: list[TrainingState] = []
@@ -79,32 +91,34 @@ class Training:
             self.federation,
             self.plan,
             own,
-            done=self.done,
+            n_trained_tables=self.done,
             state=state,
             on_state=kept.append,
-            keeping=None if self.keepings is None else self.keepings[runtime.index],
+            indicator_cache=None if self.keepings is None else self.keepings[runtime.index],
         )
-        validate(runtime, self.federation, self.plan, trained, own)
+        reveal_validation_results(runtime, self.federation, self.plan, trained, own)
         return kept[-1] if kept else None
 
-    def keeping(self, data: Sequence[tuple[PartyData, Any]], folder: Path) -> Training:
+    def keeping(self, data: Sequence[tuple[TrainingData, Any]], folder: Path) -> Training:
         """Return the same with kept indicators, as participants with these folders agree on."""
-        parties, found = self.federation.parties, dict[int, tuple[Plan, Keeping]]()
-        channels = memory_channels([*parties, DEALER], deadline=10)
-        ids = Ids.of(range(N))
+        parties, found = self.federation.parties, dict[int, tuple[Plan, IndicatorCacheConfig]]()
+        channels = create_memory_channels([*parties, DEALER_NAME], peer_timeout=10)
+        ids = Ids.from_texts(range(N))
 
         def party(k: int) -> None:
             columns = data[k][0].columns
-            keeper = Keeper(str(folder / parties[k]), columns, ids, silent, {DEALER: "its"})
+            keeper = Keeper(
+                str(folder / parties[k]), columns, ids, discard_event, {DEALER_NAME: "its"}
+            )
             found[k] = keeper.agree(channels[parties[k]], self.federation, N)
 
         def dealer() -> None:
-            found[-1] = receive_seeds(channels[DEALER], self.federation, N)
+            found[-1] = receive_seeds(channels[DEALER_NAME], self.federation, N)
 
         bodies = {name: partial(party, k) for k, name in enumerate(parties)}
-        run_threads({**bodies, DEALER: dealer})
-        (kept,) = {plan.kept for plan, _ in found.values()}
-        plan = replace(self.plan, kept=kept)
+        run_threads({**bodies, DEALER_NAME: dealer})
+        (kept,) = {plan.cached_owners for plan, _ in found.values()}
+        plan = replace(self.plan, cached_owners=kept)
         return replace(self, plan=plan, keepings={k: own for k, (_, own) in found.items()})
 
     def at_another_rate(self) -> Training:
@@ -132,7 +146,7 @@ def training(
     chosen: Mapping[str, Any] | None = None,
     watched: bool = False,
     **terms: Any,
-) -> tuple[Training, list[tuple[PartyData, TrainingState | None]]]:
+) -> tuple[Training, list[tuple[TrainingData, TrainingState | None]]]:
     """Return a training of n participants, the last of which is active, and their data.
 
     Each has two columns: one that the label depends on, and one of noise. If they are `ragged`, the
@@ -160,33 +174,35 @@ def training(
             bucket_columns(name, ["signal", "noise"], own, BUCKETS)
             for name, own in zip(names, columns, strict=True)
         ]
-        counts = tuple(count for party in parties for count in party.filled_cuts)
+        counts = tuple(count for party in parties for count in party.cut_counts)
         weight = _weight(seed) if weighted else None
         alone = params.model_copy(update={"patience": None})
         signs = terms.get("monotone", ())
         if _is_clear(parties, label, alone, honest, counts, weight, signs):
             break
-    federation = Federation(
+    federation = TrainingSpec(
         protocol=protocol,
         params=params,
         parties=names,
         features=tuple(Feature(f, name) for name in names for f in ("signal", "noise")),
         active=n - 1,
         prediction_bits=params.objective.prediction_bits,
-        cut_counts=counts if ragged else None,
-        weighted=weighted,
+        announced_cut_counts=counts if ragged else None,
+        is_weighted=weighted,
         **terms,
     )
-    data = [PartyData(own, None) for own in parties[:-1]]
-    data.append(PartyData(parties[-1], label, weight))
+    data = [TrainingData(own, None) for own in parties[:-1]]
+    data.append(TrainingData(parties[-1], label, weight))
     rows = np.concatenate([np.arange(N), SET_ASIDE if watched else SET_ASIDE[:0]])
-    plan = federation.plan(len(rows), n_validation=len(rows) - N)
+    plan = federation.make_plan(len(rows), n_validation=len(rows) - N)
     return Training(federation, plan), [(_rows(own, rows), None) for own in data]
 
 
-def _rows(data: PartyData, rows: IndexArray) -> PartyData:
+def _rows(data: TrainingData, rows: IndexArray) -> TrainingData:
     columns = replace(data.columns, buckets=data.columns.buckets[:, rows])
-    return PartyData(columns, None if data.label is None else data.label[rows], data.weight)
+    return TrainingData(
+        columns, None if data.label is None else data.label[rows], data.sample_weight
+    )
 
 
 def _table(task: str, n: int, honest: int, seed: int) -> tuple[list[FloatArray], FloatArray]:
@@ -205,7 +221,7 @@ def _table(task: str, n: int, honest: int, seed: int) -> tuple[list[FloatArray],
 
 def _weight(seed: int) -> FloatArray:
     drawn = np.random.default_rng(seed + 1000).exponential(size=N // 2)
-    return relative_weights(np.tile(drawn, 2))
+    return normalise_weights(np.tile(drawn, 2))
 
 
 def _is_clear(
@@ -227,7 +243,7 @@ def _is_clear(
     def best_test(
         sums: FloatArray, params: Params, counts: Sequence[int], signs: IndexArray
     ) -> tuple[int, int]:
-        scores = reference.candidate_scores(sums, params, signs)
+        scores = reference.score_candidates(sums, params, signs)
         scores[np.arange(scores.shape[1]) >= np.array(counts)[:, None]] = np.inf
         by_feature = np.sort(scores, axis=1)
         best = np.sort(by_feature[:, 0])
@@ -238,8 +254,8 @@ def _is_clear(
         feature, bucket = divmod(int(np.argmin(scores)), scores.shape[1])
         return feature, bucket
 
-    with mock.patch.object(reference, "best_test", best_test):
-        model = reference.train(
+    with mock.patch.object(reference, "find_best_split", best_test):
+        model = reference.train_plaintext(
             parties, label, params, weight, cut_counts=cut_counts, monotone=monotone
         )
     return bool((model.feature[0] // 2 == honest).any()) and min(gaps) > 1e-3
@@ -249,7 +265,7 @@ def _of_both_twins(column: FloatArray) -> FloatArray:
     return np.asarray(column + np.roll(column, N // 2))
 
 
-def twins(data: PartyData) -> PartyData:
+def twins(data: TrainingData) -> TrainingData:
     """Exchange the columns of twins: every row changes, and no sum."""
     both = twins_trained(data).columns.buckets
     aside = np.roll(both[:, N:], (both.shape[1] - N) // 2, axis=1)
@@ -257,35 +273,35 @@ def twins(data: PartyData) -> PartyData:
     return replace(data, columns=replace(data.columns, buckets=buckets))
 
 
-def twins_trained(data: PartyData) -> PartyData:
+def twins_trained(data: TrainingData) -> TrainingData:
     """Exchange those of twins that are trained on; validation rows stay as they are."""
     buckets = data.columns.buckets.copy()
     buckets[:, :N] = np.roll(buckets[:, :N], N // 2, axis=1)
     return replace(data, columns=replace(data.columns, buckets=buckets))
 
 
-def mirror(data: PartyData) -> PartyData:
+def mirror(data: TrainingData) -> TrainingData:
     """Turn columns round: what was below a cut is above it, so its owner's bucket is another."""
-    last = np.array(data.columns.filled_cuts)[:, None]
+    last = np.array(data.columns.cut_counts)[:, None]
     buckets = (last - data.columns.buckets).astype(np.uint8)
     return replace(data, columns=replace(data.columns, buckets=buckets))
 
 
-def other_weights(data: PartyData) -> PartyData:
+def other_weights(data: TrainingData) -> TrainingData:
     """Change every weight, by so little that no other test is better."""
-    assert data.weight is not None
+    assert data.sample_weight is not None
     factors = np.random.default_rng(5).uniform(0.9999, 1.0001, size=N)
-    return replace(data, weight=relative_weights(data.weight * factors))
+    return replace(data, sample_weight=normalise_weights(data.sample_weight * factors))
 
 
-def one_bucket(data: PartyData) -> PartyData:
+def one_bucket(data: TrainingData) -> TrainingData:
     """Move one sample to another bucket, in the column of noise."""
     buckets = data.columns.buckets.copy()
     buckets[1, 0] = (buckets[1, 0] + 1) % BUCKETS
     return replace(data, columns=replace(data.columns, buckets=buckets))
 
 
-def other_label(data: PartyData) -> PartyData:
+def other_label(data: TrainingData) -> TrainingData:
     """Turn the label round: the same tests, and leaf values of the other sign.
 
     Of three classes, each becomes the next: leaf values are those of the class before.
@@ -303,15 +319,15 @@ class Prediction:
     """Batches of predictions, as in a service."""
 
     parties: tuple[str, ...]
-    queries: tuple[Query, ...]
+    queries: tuple[PredictionQuery, ...]
 
     def __call__(
         self, runtime: Runtime, data: tuple[ModelPart, Sequence[FloatArray]] | None
-    ) -> list[FloatArray | Explained | None]:
+    ) -> list[FloatArray | ExplainedPredictions | None]:
         part, batches = (None, [None] * len(self.queries)) if data is None else data
-        unit = tell_unit(runtime, self.queries[0], part)
+        unit = reveal_label_unit(runtime, self.queries[0], part)
         return [
-            answer(runtime, query, self.parties, part, columns, unit)
+            answer_query(runtime, query, self.parties, part, columns, unit)
             for query, columns in zip(self.queries, batches, strict=True)
         ]
 
@@ -335,22 +351,22 @@ def prediction(
     """
     rng = np.random.default_rng(10 * n + honest)
     names = tuple(f"party{k + 1}" for k in range(n))
-    objective = objective_of(task, classes)
-    bits, outputs = objective.prediction_bits, objective.outputs
+    objective = create_objective(task, classes)
+    bits, outputs = objective.prediction_bits, objective.n_outputs
     columns = ("x", "copy of x") if explain == "participant" else ("x",)
     features = tuple(Feature(column, name) for name in names for column in columns)
     first, last = honest * len(columns), honest * len(columns) + len(columns) - 1
     other = (honest + 1) % n * len(columns)
     tests = np.array([[first, other], [last, other]])
     leaves = _cut(_cancelling(rng, outputs), n, rng)
-    reasons: list[PartReasons | None] = [None] * n
+    reasons: list[PartExplanation | None] = [None] * n
     if explain is not None:
         levels = [_cancelling(rng, outputs) for _ in range(2)]
         contributions = _cut(np.stack(levels, axis=2), n, rng)
         means = _cut(rng.integers(-9, 9, size=(2, outputs)) << GUARD_BITS, n, rng)
         shares = np.full(tests.shape, np.nan)
         both = zip(contributions, means, strict=True)
-        reasons = [PartReasons(shares, added, mean) for added, mean in both]
+        reasons = [PartExplanation(shares, added, mean) for added, mean in both]
     data = []
     for k, name in enumerate(names):
         own = tests // len(columns) == k
@@ -364,12 +380,14 @@ def prediction(
             threshold=np.where(own, 0.0, np.nan),
             leaf_shares=leaves[k],
             fraction_bits=bits + GUARD_BITS,
-            unit=LabelUnit((-1.5,) * outputs) if k == n - 1 else None,
-            reasons=reasons[k],
+            label_unit=LabelUnit((-1.5,) * outputs) if k == n - 1 else None,
+            explanation=reasons[k],
         )
         rows = [rng.normal(size=(1, size)).repeat(len(columns), axis=0) for size in sizes]
         data.append((part, rows))
-    query = Query(protocol, objective, (2, 2, 0), n - 1, recipient, bits, explain, len(features))
+    query = PredictionQuery(
+        protocol, objective, (2, 2, 0), n - 1, recipient, bits, explain, len(features)
+    )
     queries = tuple(replace(query, shape=(2, 2, size)) for size in sizes)
     return Prediction(names, queries), data
 
@@ -405,11 +423,11 @@ def other_leaves(part: ModelPart) -> ModelPart:
         )
 
     part = replace(part, leaf_shares=moved(part.leaf_shares))
-    if part.reasons is None:
+    if part.explanation is None:
         return part
     # By participant, those of two levels may add up, too.
-    added, means = moved(part.reasons.contributions, most // 2), moved(part.reasons.means)
-    return replace(part, reasons=replace(part.reasons, contributions=added, means=means))
+    added, means = moved(part.explanation.contributions, most // 2), moved(part.explanation.means)
+    return replace(part, explanation=replace(part.explanation, contributions=added, means=means))
 
 
 def two_stages() -> Any:
@@ -421,7 +439,7 @@ def two_stages() -> Any:
     def stages(cuts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
         return _stages([count for count in cuts if count], (2, max(cuts)), (2,))
 
-    return mock.patch("privet.protocols.masked.candidates.stages", stages)
+    return mock.patch("privet.protocols.masked.candidates.plan_stages", stages)
 
 
 @cache
@@ -446,7 +464,7 @@ def uniform_cases(protocol: str) -> list[tuple[Any, list[Any]]]:
     """Return trainings and predictions whose every step opens enough to be tested."""
     tasks: tuple[str, str] = ("regression", "classification")
     if protocol == "masked":
-        terms: dict[str, Any] = {"reveal_loss": True, "explains": True}
+        terms: dict[str, Any] = {"reveal_loss": True, "has_explanations": True}
         found = [training(protocol, task, 3, 0, tables=16, **terms) for task in tasks]
     else:
         found = [training(protocol, task, 3, 0, tables=2) for task in tasks]

@@ -22,10 +22,10 @@ from typing import Any
 
 from privet.arithmetic.prg import Place, Prg
 from privet.arithmetic.rings import Ring, RingArray
-from privet.arithmetic.shares import HOLDERS, Elements
-from privet.runtime.correlations.correlation import Recipe
-from privet.runtime.correlations.source import CLIENT, FIRST, SECOND
-from privet.runtime.opening import Letter
+from privet.arithmetic.shares import N_HOLDERS, Elements
+from privet.runtime.correlations.correlation import Correlation
+from privet.runtime.correlations.source import FIRST_T_HOLDER, S_HOLDER, SECOND_T_HOLDER
+from privet.runtime.opening import Payload
 from privet.runtime.runtime import Shape
 from privet.transport.channel import Array
 from tests.privacy.explain import Unexplained
@@ -64,20 +64,22 @@ class Choosing(Scripted):
         self._pending: list[_Pending] = []
         """What the next message is hidden by."""
         self._awaited: list[_Pending] = []
-        self._recipe: Recipe | None = None
+        self._recipe: Correlation | None = None
         self._position = 0
         self._told: RingArray | None = None
         """The last correction: it may be sent to a dealer after it is sent to a participant."""
 
-    def derive(self, recipe: Recipe, ring: Ring, *masks: Elements, kept: bool = False) -> Elements:
-        self._recipe, self._position = recipe, 0
-        found = super().derive(recipe, ring, *masks, kept=kept)
+    def derive(
+        self, correlation: Correlation, ring: Ring, *masks: Elements, as_mask: bool = False
+    ) -> Elements:
+        self._recipe, self._position = correlation, 0
+        found = super().derive(correlation, ring, *masks, as_mask=as_mask)
         self._recipe = None
         self._leave_nothing()
         return found
 
-    def carries(self, *arguments: Any) -> tuple[Elements, Elements]:
-        found = super().carries(*arguments)
+    def derive_carries(self, *arguments: Any) -> tuple[Elements, Elements]:
+        found = super().derive_carries(*arguments)
         self._leave_nothing()
         return found
 
@@ -104,23 +106,23 @@ class Choosing(Scripted):
 
     def _choosers(self, stream: str, shape: Shape) -> list[tuple[Piece, int]]:
         """Return whose message is hidden by a draw, or by pieces of it: their roles."""
-        corrupt = (self.coalition.dealer - self._dealers_turn(CLIENT)) % HOLDERS
+        corrupt = (self.coalition.dealer - self._find_dealer_in_role(S_HOLDER)) % N_HOLDERS
         if stream == SHARES:  # what the first server has of a value; or the correction
-            return [(None, FIRST if corrupt == SECOND else SECOND)]
-        if corrupt == CLIENT:
+            return [(None, FIRST_T_HOLDER if corrupt == SECOND_T_HOLDER else SECOND_T_HOLDER)]
+        if corrupt == S_HOLDER:
             raise Unexplained(f"{self.where}, servers draw from the stream that they have alone")
-        if corrupt == FIRST:  # openings
-            return [(None, SECOND)]
+        if corrupt == FIRST_T_HOLDER:  # openings
+            return [(None, SECOND_T_HOLDER)]
         if self._recipe is not None:  # what the client makes of S
-            return [(None, CLIENT)]
+            return [(None, S_HOLDER)]
         if len(shape) == 3 and shape[0] == 3:  # two factors, which hide openings; their product
-            return [((0, 2), FIRST), ((2, 3), CLIENT)]
+            return [((0, 2), FIRST_T_HOLDER), ((2, 3), S_HOLDER)]
         # Carries, which are opened; tables and a bit of S.
-        return [(None, FIRST if len(shape) == 2 else CLIENT)]
+        return [(None, FIRST_T_HOLDER if len(shape) == 2 else S_HOLDER)]
 
-    def _draw(self, part: int, place: Place, shape: Shape, ring: Ring) -> Elements:
+    def _draw_part(self, part: int, place: Place, shape: Shape, ring: Ring) -> Elements:
         count = len(self._pending)
-        found = super()._draw(part, place, shape, ring)
+        found = super()._draw_part(part, place, shape, ring)
         for pending in self._pending[count:]:
             pending.target = found.array
         return found
@@ -135,7 +137,7 @@ class Choosing(Scripted):
     def corrects(self, message: Array, array: RingArray, ring: Ring) -> Array:
         super().corrects(message, array, ring)
         self._told = array
-        return Letter.of(ring, array.shape).write([array])
+        return Payload.for_array(ring, array.shape).encode([array])
 
     def shows(self, to: str, array: RingArray, ring: Ring) -> None:
         """Choose what hides an array so that it is what was sent before; and make it that."""
@@ -145,14 +147,14 @@ class Choosing(Scripted):
         if [pending.target.size for pending in self._pending] != [array.size]:
             raise Unexplained(f"{self._what(to)} is not hidden by one fresh draw")
         pending = self._pending.pop()
-        if self._recipe is not None and self.role == CLIENT:
-            chosen = self._recipe.rest(self._position, ring, array, sent)
+        if self._recipe is not None and self.role == S_HOLDER:
+            chosen = self._recipe.subtract_drawn(self._position, ring, array, sent)
             self._position += 1
         else:
             chosen = ring.subtract(array, sent)
         chosen = chosen.reshape(pending.target.shape)
         pending.draw.choose(pending.piece, chosen)
-        ring.accumulate(pending.target, chosen)
+        ring.add_in_place(pending.target, chosen)
         array[...] = sent
 
 
@@ -172,7 +174,7 @@ def explain(
     kind = partial(Scripted, coalition=coalition, script=script, before=before)
     after = _play(program, n_parties, kind, moved, coalition, script)
     _compare(before.heard[coalition.dealer], after.heard[coalition.dealer], coalition)
-    for number in range(HOLDERS):
+    for number in range(N_HOLDERS):
         _compare(before.corrections[number], after.corrections[number], coalition)
     _check_draws(before, after, coalition, script, users)
 
@@ -185,7 +187,7 @@ def _play(
     coalition: Coalition,
     script: Script,
 ) -> Dealing:
-    kinds = [Watched if k == coalition.dealer else kind for k in range(HOLDERS)]
+    kinds = [Watched if k == coalition.dealer else kind for k in range(N_HOLDERS)]
     return deal(program, n_parties, kinds, moved, script.failed)
 
 
@@ -223,15 +225,17 @@ def _check_draws(
             assert sorted(draw.used_by) == sorted(coalition.others)
         if is_mask(name, place) and draw.ring.bits * draw.array.size >= _MANY_BITS:
             old = streams[name].uniform(place, draw.array.shape, draw.ring)
-            assert (draw.ring.reduce(old) != draw.ring.reduce(draw.array)).any(), place
+            assert (draw.ring.reduce_modulus(old) != draw.ring.reduce_modulus(draw.array)).any(), (
+                place
+            )
 
 
 def _hidden_streams(before: Dealing, coalition: Coalition) -> dict[str, Prg]:
     """Return what the honest dealers drew from, as they did before."""
     number, other = coalition.others
-    dealer, part = before.dealers[number], (coalition.part - number) % HOLDERS
+    dealer, part = before.dealers[number], (coalition.part - number) % N_HOLDERS
     return {
-        PAIR: dealer._fellows.stream(other),
-        SHARES: dealer._shares[part].streams[coalition.honest],
-        PRIVATE: dealer._privates[part][coalition.honest],
+        PAIR: dealer._dealer_peers.get_pair_prg(other),
+        SHARES: dealer._share_prgs[part].prgs[coalition.honest],
+        PRIVATE: dealer._private_prgs[part][coalition.honest],
     }

@@ -34,10 +34,10 @@ import numpy.typing as npt
 
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
-from privet.gates.gate import Gate, OpeningGate, together
-from privet.runtime.correlations.source import Sink, Source
-from privet.runtime.opening import Letter
-from privet.runtime.runtime import Things, Winner
+from privet.gates.gate import Gate, OpeningGate, run_together
+from privet.runtime.correlations.source import CorrelationReceiver, CorrelationSender
+from privet.runtime.opening import Payload
+from privet.runtime.runtime import ArgmaxCandidates, ArgmaxResult
 from privet.transport.channel import Array, Expected
 from tests.privacy.stage import (
     Draw,
@@ -95,7 +95,7 @@ def check_inverse(first: Session, second: Session, honest: int) -> None:
             assert draw.drawn is not None
             before, after = draw.drawn, value
             if draw.ring is not None:
-                before, after = draw.ring.reduce(before), draw.ring.reduce(after)
+                before, after = draw.ring.reduce_modulus(before), draw.ring.reduce_modulus(after)
             if not np.array_equal(before, after):
                 raise Unexplained("the draws of one explanation do not lead back to the other")
 
@@ -159,7 +159,7 @@ def check_range(honest: Seen, moved: Moved) -> None:
         before, after = (np.concatenate(values) for values in zip(*pairs, strict=True))
         if before.size < 100:
             continue
-        whole = ring.reduce(np.array(~before.dtype.type(0)))
+        whole = ring.reduce_modulus(np.array(~before.dtype.type(0)))
         constant = ~(np.bitwise_or.reduce(before) ^ np.bitwise_and.reduce(before)) & whole
         if ((after ^ before[0]) & constant).any():
             raise Unexplained(
@@ -226,9 +226,9 @@ def solve(
     with (
         mock.patch.object(Gate, "__call__", solving(Gate.__call__)),
         mock.patch.object(OpeningGate, "__call__", solving(OpeningGate.__call__)),
-        mock.patch("privet.protocols.masked.bounds.together", solving(together)),
-        mock.patch("privet.protocols.masked.candidates.together", solving(together)),
-        mock.patch("privet.protocols.masked.argmax.together", solving(together)),
+        mock.patch("privet.protocols.masked.bounds.run_together", solving(run_together)),
+        mock.patch("privet.protocols.masked.candidates.run_together", solving(run_together)),
+        mock.patch("privet.protocols.masked.argmax.run_together", solving(run_together)),
     ):
         run_threads(
             {
@@ -329,7 +329,7 @@ class _Solver(Watched):
         replay = ReplayChannel(session.names[honest], self._first.received)
         super().__init__(honest, session.names, replay, _NoSource())
         self._replay = replay
-        self._own = session.randomness.stream(self._first.stream("own").seed)
+        self._local_prg = session.randomness.stream(self._first.stream("own").seed)
         self._talk = exchange
         self._place = dict.fromkeys(_STREAMS, 0)
         self._drawn: list[tuple[str, int, Draw]] = []
@@ -362,7 +362,7 @@ class _Solver(Watched):
     def private(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
         return self._draw("private") if owner == self.index else None
 
-    def lasting(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
+    def persistent_mask(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
         if owner != self.index:
             return None
         if self._fixed is None:
@@ -389,18 +389,18 @@ class _Solver(Watched):
 
     # Reveals, which must come out as they did.
 
-    def reveal(self, value: Share, to: Sequence[int], what: str) -> RingArray | None:
-        found = super().reveal(value, to, what)
+    def reveal(self, value: Share, recipients: Sequence[int], disclosure: str) -> RingArray | None:
+        found = super().reveal(value, recipients, disclosure)
         self._check_reveals()
         return found
 
-    def reveal_winner(self, finalists: Share, things: Things) -> Winner:
-        found = super().reveal_winner(finalists, things)
+    def reveal_argmax(self, finalists: Share, candidates: ArgmaxCandidates) -> ArgmaxResult:
+        found = super().reveal_argmax(finalists, candidates)
         self._check_reveals()
         return found
 
-    def announce(self, number: int | None, owner: int, what: str) -> int:
-        heard = super().announce(number, owner, what)
+    def announce(self, number: int | None, owner: int, disclosure: str) -> int:
+        heard = super().announce(number, owner, disclosure)
         if heard != self._first.runtime.announced[len(self.announced) - 1]:
             raise Unexplained(f"at step {self.step_name!r}, what is announced differs")
         return heard
@@ -465,7 +465,11 @@ class _Solver(Watched):
     def _check(self, now: Sequence[Shown], before: Sequence[Shown]) -> None:
         for shown, was in zip(now, before, strict=False):
             for (part, ring), (old, _) in zip(_pieces(shown), _pieces(was), strict=True):
-                same = part == old if ring is None else ring.reduce(part) == ring.reduce(old)
+                same = (
+                    part == old
+                    if ring is None
+                    else ring.reduce_modulus(part) == ring.reduce_modulus(old)
+                )
                 if not np.all(same):
                     raise Unexplained(f"at step {shown.step!r}, what is shown cannot be hidden")
 
@@ -544,16 +548,16 @@ def _moved(
         moved[was] = draw.part[now]
         return moved
     kind = draw.ring
-    now, raised, was = (kind.reduce(x).reshape(-1) for x in (now, raised, was))
+    now, raised, was = (kind.reduce_modulus(x).reshape(-1) for x in (now, raised, was))
     if (
         now.size != draw.part.size
         or was.size != now.size
         or (ring is not None and ring is not kind)
     ):
         raise Unexplained(f"at step {shown.step!r}, what is shown is not hidden by one fresh mask")
-    step = kind.reduce(kind.subtract(raised, now))
+    step = kind.reduce_modulus(kind.subtract(raised, now))
     up = _raised(kind.zeros(now.shape), kind)
-    down = kind.reduce(kind.negate(up))
+    down = kind.reduce_modulus(kind.negate(up))
     difference = kind.subtract(was, now)
     if (step == up).all():
         pass
@@ -582,19 +586,21 @@ class _SolvingDealer(OneByOne):
             return self._talk.settled(stream, place)
         return self._session.seen[party].runtime.draws[stream][place].part.copy()
 
-    def uniform_parts(self, shape: tuple[int, ...], ring: Ring) -> list[RingArray]:
+    def uniform_shares(self, shape: tuple[int, ...], ring: Ring) -> list[RingArray]:
         place = self._place
         self._place += 1
         return [self._part(k, "shared", place) for k in range(self.n_parties)]
 
-    def deal(self, value: RingArray, ring: Ring) -> Elements:
+    def distribute(self, value: RingArray, ring: Ring) -> Elements:
         place = self._place
         self._place += 1
-        turn = self._at.next_turn(Letter.of(ring, value.shape).nbytes)
+        turn = self._draw_position.choose_correction_recipient(
+            Payload.for_array(ring, value.shape).nbytes
+        )
         others = ring.zeros(value.shape)
         for k in range(self.n_parties):
             if k != self._honest:
-                ring.accumulate(others, self._part(k, "shared", place))
+                ring.add_in_place(others, self._part(k, "shared", place))
         share = ring.subtract(value, others)
         draw = self._session.seen[self._honest].runtime.draws["shared"][place]
         if draw.drawn is None:
@@ -604,7 +610,7 @@ class _SolvingDealer(OneByOne):
         self._talk.deliver(place, share, script)
         return Elements(value, ring)
 
-    def announce(self, number: int | None, owner: int, what: str) -> int:
+    def announce(self, number: int | None, owner: int, disclosure: str) -> int:
         self._heard += 1
         return self._session.seen[self._honest].runtime.announced[self._heard - 1]
 
@@ -614,7 +620,7 @@ class _SolvingDealer(OneByOne):
     def private(self, shape: tuple[int, ...], ring: Ring, owner: int) -> Elements:
         return Elements(self._private_draw(owner), ring)
 
-    def lasting(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray:
+    def persistent_mask(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray:
         place = self._lasting_place[owner]
         self._lasting_place[owner] += 1
         return self._part(owner, "lasting", place)
@@ -625,23 +631,23 @@ class _SolvingDealer(OneByOne):
         return self._part(owner, "private", place)
 
 
-class _NoSource(Source):
+class _NoSource(CorrelationReceiver):
     """For a participant that is dealt to by `solve`."""
 
-    def start(self, index: int) -> tuple[str, list[bytes]]:
+    def receive_seeds(self, participant_index: int) -> tuple[str, list[bytes]]:
         return "", [bytes(32)]
 
-    def receive(self, expected: Expected, tag: int, step: str, dealer: int = 0) -> RingArray:
+    def receive(self, expected: Expected, tag: int, step: str, dealer_index: int = 0) -> RingArray:
         raise AssertionError("`solve` delivers shares itself")
 
 
-class _NoSink(Sink):
+class _NoSink(CorrelationSender):
     """For a dealer that delivers by `solve`."""
 
     def __init__(self, n_parties: int) -> None:
         self._n_parties = n_parties
 
-    def start(self) -> tuple[str, list[bytes]]:
+    def distribute_seeds(self) -> tuple[str, list[bytes]]:
         return "", [bytes(32)] * self._n_parties
 
     def send(self, party: int, array: RingArray, tag: int) -> None:

@@ -14,8 +14,8 @@ import numpy as np
 
 from privet.arithmetic.prg import Place, Prg
 from privet.arithmetic.rings import Ring, RingArray
-from privet.arithmetic.shares import HOLDERS
-from privet.runtime.opening import Letter
+from privet.arithmetic.shares import N_HOLDERS
+from privet.runtime.opening import Payload
 from privet.runtime.runtime import Shape
 from privet.transport.channel import Array
 from tests.privacy.explain import Unexplained
@@ -38,12 +38,12 @@ class Coalition(NamedTuple):
     @property
     def part(self) -> int:
         """Which of the three parts of a mask the dealer lacks."""
-        return (self.dealer + 2) % HOLDERS
+        return (self.dealer + 2) % N_HOLDERS
 
     @property
     def others(self) -> tuple[int, int]:
         """The honest dealers, the next one first."""
-        return (self.dealer + 1) % HOLDERS, (self.dealer + 2) % HOLDERS
+        return (self.dealer + 1) % N_HOLDERS, (self.dealer + 2) % N_HOLDERS
 
     def seeds(self, n_parties: int) -> set[tuple[int, int]]:
         """Return which of the seeds that each dealer draws, in their order, are hidden.
@@ -143,12 +143,12 @@ class Scripted(Watched):
             NAMES[coalition.dealer]: iter(said),
             _PARTICIPANT: iter(before.corrections[self.number]),
         }
-        part = (coalition.part - self.number) % HOLDERS
+        part = (coalition.part - self.number) % N_HOLDERS
         (partner,) = {*coalition.others} - {self.number}
         holders: list[tuple[Any, int, str]] = [
-            (self._fellows._streams, partner, PAIR),
-            (self._shares[part].streams, coalition.honest, SHARES),
-            (self._privates[part], coalition.honest, PRIVATE),
+            (self._dealer_peers._streams, partner, PAIR),
+            (self._share_prgs[part].prgs, coalition.honest, SHARES),
+            (self._private_prgs[part], coalition.honest, PRIVATE),
         ]
         self.replaced: dict[str, Prg] = {}
         """The hidden streams that would have been drawn from."""
@@ -174,15 +174,17 @@ class Scripted(Watched):
 
     def shows(self, to: str, array: RingArray, ring: Ring) -> None:
         """Compare an array that the coalition may see with what it saw before."""
-        if (ring.reduce(array) != ring.reduce(self.shown_before(to, array, ring))).any():
+        if (
+            ring.reduce_modulus(array) != ring.reduce_modulus(self.shown_before(to, array, ring))
+        ).any():
             raise Unexplained(f"{self._what(to)} depends on what is hidden")
 
     def shown_before(self, to: str, array: RingArray, ring: Ring) -> RingArray:
         """Return what was sent instead of an array."""
-        letter, message = Letter.of(ring, array.shape), next(self._before[to], None)
+        letter, message = Payload.for_array(ring, array.shape), next(self._before[to], None)
         if message is None or len(message.content) != letter.nbytes:
             raise Unexplained(f"{self._what(to)} has not the size that it had")
-        (found,) = letter.read(np.frombuffer(message.content, dtype=letter.kind.dtype))
+        (found,) = letter.decode(np.frombuffer(message.content, dtype=letter.expected.dtype))
         return found.reshape(array.shape)
 
     def _what(self, to: str) -> str:

@@ -16,11 +16,11 @@ from unittest import mock
 import numpy as np
 
 from privet.arithmetic.prg import Sampler
-from privet.arithmetic.ring_lwe import Lattice, binomial, ternary
+from privet.arithmetic.ring_lwe import RingLwe, binomial, ternary
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
-from privet.runtime.correlations.dealer import SoleDealer
-from privet.runtime.correlations.source import Supplied
+from privet.runtime.correlations.dealer import SingleDealer
+from privet.runtime.correlations.source import DealtSource
 from tests.privacy.cases import N
 
 
@@ -30,24 +30,24 @@ class _Words:
     def __init__(self, rows: int, bits: int) -> None:
         self._words = np.zeros((rows, N), dtype=np.uint64)
 
-    def place(self, start: int, rows: RingArray) -> None:
+    def fill_rows(self, start: int, rows: RingArray) -> None:
         self._words[start : start + len(rows)] = rows
 
-    def times(self, *vectors: tuple[RingArray, Ring]) -> list[RingArray]:
+    def multiply(self, *vectors: tuple[RingArray, Ring]) -> list[RingArray]:
         return [(self._words @ v.astype(np.uint64)).astype(ring.dtype) for v, ring in vectors]
 
 
 def _small(
-    self: Supplied | SoleDealer, sampler: Sampler, shape: tuple[int, ...], ring: Ring
+    self: DealtSource | SingleDealer, sampler: Sampler, shape: tuple[int, ...], ring: Ring
 ) -> Elements:
     if sampler is ternary:
         return self.uniform(shape, ring)
     assert sampler is binomial
-    kind = Share if isinstance(self, Supplied) else Elements
+    kind = Share if isinstance(self, DealtSource) else Elements
     return kind(ring.zeros(shape), ring)
 
 
-def _gather(self: Lattice, bucket: Sequence[int], cuts: int) -> RingArray:
+def _gather(self: RingLwe, bucket: Sequence[int], cuts: int) -> RingArray:
     below: Any = np.asarray(bucket) <= np.arange(cuts)[:, None]
     found: RingArray = below.astype(self.ring.dtype)
     return found
@@ -57,12 +57,12 @@ def _gather(self: Lattice, bucket: Sequence[int], cuts: int) -> RingArray:
 def uniform_lattice() -> Iterator[None]:
     """Have masks that are uniform wherever lattice ones are drawn."""
     with (
-        mock.patch.object(Supplied, "small", _small),
-        mock.patch.object(SoleDealer, "small", _small),
-        mock.patch.object(Lattice, "spread", lambda self, secrets: secrets),
-        mock.patch.object(Lattice, "gather", _gather),
+        mock.patch.object(DealtSource, "small", _small),
+        mock.patch.object(SingleDealer, "small", _small),
+        mock.patch.object(RingLwe, "expand_secrets", lambda self, secrets: secrets),
+        mock.patch.object(RingLwe, "project_indicators", _gather),
         mock.patch("privet.arithmetic.ring_lwe.degree_for", return_value=N),
         mock.patch("privet.protocols.masked.protocol.degree_for", return_value=N),
-        mock.patch("privet.gates.masked.indicators.SmallProducts", _Words),
+        mock.patch("privet.gates.masked.indicators.SmallFactorMatrix", _Words),
     ):
         yield

@@ -20,18 +20,18 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from privet.arithmetic.prg import SEED_BYTES, Place, Prg, Sum
+from privet.arithmetic.prg import SEED_BYTES, Place, Prg, SummedPrg
 from privet.arithmetic.rings import Ring, RingArray
-from privet.arithmetic.shares import Share, Told
+from privet.arithmetic.shares import PublicShare, Share
 from privet.errors import PeerError
-from privet.runtime.correlations.dealer import SoleDealer
-from privet.runtime.correlations.source import LiveSink, LiveSource, Sink
-from privet.runtime.opening import Letter
+from privet.runtime.correlations.dealer import SingleDealer
+from privet.runtime.correlations.source import CorrelationSender, LiveReceiver, LiveSender
+from privet.runtime.opening import Payload
 from privet.runtime.party import Party
-from privet.runtime.run import DEALER, Program
-from privet.runtime.runtime import Runtime, Things, Winner
+from privet.runtime.run import DEALER_NAME, Program
+from privet.runtime.runtime import ArgmaxCandidates, ArgmaxResult, Runtime
 from privet.transport.channel import Array, Channel, Expected
-from privet.transport.memory import memory_channels
+from privet.transport.memory import create_memory_channels
 from tests.runtime.harness import Received, RecordingChannel
 
 
@@ -170,8 +170,8 @@ class Watched(Party):
             return found(shape, ring, owner)
         return self._remember("private", ring, lambda: _sure(found(shape, ring, owner)))
 
-    def lasting(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
-        found = super().lasting
+    def persistent_mask(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
+        found = super().persistent_mask
         if owner != self.index:
             return found(shape, ring, owner)
         return self._remember("lasting", ring, lambda: _sure(found(shape, ring, owner)))
@@ -179,15 +179,16 @@ class Watched(Party):
     @property
     def keeps(self) -> bool:
         """Whether we have masks that last."""
-        return self.index in self._lasting
+        return self.index in self._persistent_prgs
 
     def stream(self, name: str) -> Prg | None:
-        """Return `shared`, `private`, `own` or `lasting`; there need not be one that lasts."""
+        """Return the stream `shared`, `private`, `own` or `lasting`, if there is one."""
         if name == "lasting":
-            return next(iter(self._lasting.get(self.index, [])), None)
-        found: Prg | Sum = getattr(self, f"_{name}")
-        if isinstance(found, Sum):
-            (found,) = found.streams
+            return next(iter(self._persistent_prgs.get(self.index, [])), None)
+        names = {"shared": "_share_prg", "private": "_private_prg", "own": "_local_prg"}
+        found: Prg | SummedPrg = getattr(self, names.get(name, f"_{name}"))
+        if isinstance(found, SummedPrg):
+            (found,) = found.prgs
         return found
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp] | None:
@@ -211,17 +212,17 @@ class Watched(Party):
         self._inside -= 1
 
     def open(self, *masked: Share) -> tuple[RingArray, ...]:
-        hidden = [x for x in masked if not isinstance(x, Told)]
+        hidden = [x for x in masked if not isinstance(x, PublicShare)]
         self._show_parts("open", [x.part for x in hidden], [x.ring for x in hidden])
-        told = [x.ring.reduce(x.part).copy() for x in masked if isinstance(x, Told)]
+        told = [x.ring.reduce_modulus(x.part).copy() for x in masked if isinstance(x, PublicShare)]
         self.revealed += [(self.step_name, part) for part in told]
         with self._once():
             return super().open(*masked)
 
-    def open_counting_wraps(self, masked: Share) -> tuple[RingArray, RingArray]:
+    def open_with_wraps(self, masked: Share) -> tuple[RingArray, RingArray]:
         self._show_parts("open", [masked.part], [masked.ring])
         with self._once():
-            return super().open_counting_wraps(masked)
+            return super().open_with_wraps(masked)
 
     def open_to_owners(
         self,
@@ -236,27 +237,27 @@ class Watched(Party):
         with self._once():
             return super().open_to_owners(masked, owners, notes, note)
 
-    def reveal(self, value: Share, to: Sequence[int], what: str) -> RingArray | None:
-        if list(to) != [self.index]:
+    def reveal(self, value: Share, recipients: Sequence[int], disclosure: str) -> RingArray | None:
+        if list(recipients) != [self.index]:
             self.revealed.append((self.step_name, value.part.copy()))
-        return super().reveal(value, to, what)
+        return super().reveal(value, recipients, disclosure)
 
-    def announce(self, number: int | None, owner: int, what: str) -> int:
-        heard = super().announce(number, owner, what)
+    def announce(self, number: int | None, owner: int, disclosure: str) -> int:
+        heard = super().announce(number, owner, disclosure)
         self.announced.append(heard)
         return heard
 
-    def reveal_winner(self, finalists: Share, things: Things) -> Winner:
-        kept = [row for row in things.rows(self.index) if row]
-        sent = finalists.ring.reduce(np.delete(finalists.part, kept, axis=0))
+    def reveal_argmax(self, finalists: Share, candidates: ArgmaxCandidates) -> ArgmaxResult:
+        kept = [row for row in candidates.list_rows(self.index) if row]
+        sent = finalists.ring.reduce_modulus(np.delete(finalists.part, kept, axis=0))
         self.revealed.append((self.step_name, sent))
-        return super().reveal_winner(finalists, things)
+        return super().reveal_argmax(finalists, candidates)
 
     def publish(
-        self, own: Sequence[RingArray], shapes: Sequence[Sequence[tuple[int, ...]]], ring: Ring
+        self, arrays: Sequence[RingArray], shapes: Sequence[Sequence[tuple[int, ...]]], ring: Ring
     ) -> Iterator[tuple[int, int, RingArray]]:
-        self._show_parts("publish", own, [ring] * len(own))
-        return super().publish(own, shapes, ring)
+        self._show_parts("publish", arrays, [ring] * len(arrays))
+        return super().publish(arrays, shapes, ring)
 
 
 def _sure(value: RingArray | None) -> RingArray:
@@ -272,33 +273,33 @@ class WatchedChannel(RecordingChannel):
         self.to_dealer: list[Array] = []
 
     def send(self, peer: str, array: Array, tag: int = 0, stream: int = 0) -> None:
-        if peer == DEALER:
+        if peer == DEALER_NAME:
             self.to_dealer.append(array.copy())
         super().send(peer, array, tag, stream)
 
 
-class OneByOne(SoleDealer):
+class OneByOne(SingleDealer):
     """A dealer that deals one table after the other, so that its draws have an order."""
 
-    each = Runtime.each
+    map_tables = Runtime.map_tables
 
 
-class RecordingSink(Sink):
+class RecordingSink(CorrelationSender):
     """The dealer's way to the participants, with everything written down."""
 
-    def __init__(self, inner: Sink) -> None:
+    def __init__(self, inner: CorrelationSender) -> None:
         self._inner = inner
         self.sent: list[tuple[int, RingArray]] = []
 
-    def start(self) -> tuple[str, list[bytes]]:
-        return self._inner.start()
+    def distribute_seeds(self) -> tuple[str, list[bytes]]:
+        return self._inner.distribute_seeds()
 
     def send(self, party: int, array: RingArray, tag: int) -> None:
         self.sent.append((party, array.copy()))
         self._inner.send(party, array, tag)
 
-    def hear(self, party: int, tag: int) -> int | None:
-        return self._inner.hear(party, tag)
+    def receive_announcement(self, party: int, tag: int) -> int | None:
+        return self._inner.receive_announcement(party, tag)
 
     def close(self, tag: int) -> None:
         self._inner.close(tag)
@@ -347,14 +348,14 @@ class Session:
 def perform(program: Program, inputs: Sequence[Any], randomness: Randomness | None) -> Session:
     """Run a program with the randomness that is given, or its own, and write everything down."""
     names = [f"party{index + 1}" for index in range(len(inputs))]
-    channels = memory_channels([*names, DEALER], deadline=60)
+    channels = create_memory_channels([*names, DEALER_NAME], peer_timeout=60)
     session = Session(program, inputs, randomness, names, [Seen() for _ in names])
 
     def party(index: int) -> None:
         seen, channel = session.seen[index], WatchedChannel(channels[names[index]])
         with channel:
-            runtime = Watched(index, names, channel, LiveSource(channel, [DEALER]))
-            channel.inner.where = lambda: runtime.step_name
+            runtime = Watched(index, names, channel, LiveReceiver(channel, [DEALER_NAME]))
+            channel.inner.current_step = lambda: runtime.step_name
             seen.party = runtime
             runtime.on_open = lambda step, ring, value: seen.opened.append(
                 (step, ring, value.copy())
@@ -365,8 +366,8 @@ def perform(program: Program, inputs: Sequence[Any], randomness: Randomness | No
             runtime.finish()
 
     def dealer() -> None:
-        with channels[DEALER] as channel:
-            sink = RecordingSink(LiveSink(channel, names))
+        with channels[DEALER_NAME] as channel:
+            sink = RecordingSink(LiveSender(channel, names))
             runtime = OneByOne(len(names), sink)
             session.dealt = sink.sent
             program(runtime, None)
@@ -375,9 +376,9 @@ def perform(program: Program, inputs: Sequence[Any], randomness: Randomness | No
     bodies: dict[str, Callable[[], None]] = {
         name: partial(party, index) for index, name in enumerate(names)
     }
-    read = Letter.read
+    read = Payload.decode
 
-    def reading(letter: Letter, message: Array) -> list[RingArray]:
+    def reading(letter: Payload, message: Array) -> list[RingArray]:
         found = read(letter, message)
         seen = session.seen[names.index(threading.current_thread().name)]
         vectors = zip(letter.rings, found, strict=True)
@@ -386,9 +387,9 @@ def perform(program: Program, inputs: Sequence[Any], randomness: Randomness | No
 
     with (
         contextlib.nullcontext() if randomness is None else randomness.installed(),
-        mock.patch.object(Letter, "read", reading),
+        mock.patch.object(Payload, "decode", reading),
     ):
-        run_threads({**bodies, DEALER: dealer})
+        run_threads({**bodies, DEALER_NAME: dealer})
     announced = 0
     for seen in session.seen:
         told = [(array.dtype.name, array.shape) for array in seen.to_dealer]
@@ -427,7 +428,7 @@ class ReplayChannel(Channel):
     """What one participant received in a session, again; what it sends goes nowhere."""
 
     def __init__(self, name: str, received: Sequence[Received]) -> None:
-        super().__init__(name, deadline=1)
+        super().__init__(name, peer_timeout=1)
         self._mail: dict[str, list[Array]] = defaultdict(list)
         for message in received:
             self._mail[message.peer].append(message.array)
@@ -445,7 +446,7 @@ class ReplayChannel(Channel):
         self.position[peer] += 1
         return array.copy()
 
-    def has_come(self, peer: str, stream: int = 0) -> bool:
+    def has_pending(self, peer: str, stream: int = 0) -> bool:
         raise AssertionError("nobody asks for that here")
 
     def flush(self) -> None:
@@ -454,10 +455,10 @@ class ReplayChannel(Channel):
     def backlog(self, peer: str) -> int:
         return 0
 
-    def wait_for_room(self, limit: int, peers: Sequence[str]) -> None:
+    def wait_for_backlog(self, limit: int, peers: Sequence[str]) -> None:
         pass
 
-    def close(self, longest: float | None = None) -> None:
+    def close(self, timeout: float | None = None) -> None:
         pass
 
     def abort(self) -> None:

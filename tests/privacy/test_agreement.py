@@ -13,12 +13,12 @@ from privet.arithmetic.rings import RingArray
 from privet.config.job import Job
 from privet.data.frame import Ids
 from privet.errors import PeerError
-from privet.federation.alignment.alignment import compare_ids, digest_of
-from privet.federation.session.agreement import agree_on_purpose, agree_on_rows
-from privet.runtime.cost import cost_of
+from privet.federation.alignment.alignment import compare_ids_on_shares, digest_ids
+from privet.federation.session.agreement import exchange_proposals, exchange_summaries
+from privet.runtime.cost import count_program_cost
 from privet.runtime.runtime import Runtime
-from privet.transport.channel import Channel, receive
-from privet.transport.memory import memory_channels
+from privet.transport.channel import Channel, receive_message
+from privet.transport.memory import create_memory_channels
 from tests.federation.harness import NAMES
 from tests.federation.test_agreement import Said, by_the_dealer, job, statement
 from tests.privacy.explain import check_inverse, explain
@@ -29,7 +29,7 @@ __all__ = ["job"]  # a fixture
 
 
 def program(runtime: Runtime, digest: RingArray | None) -> list[bool] | None:
-    return compare_ids(runtime, digest)
+    return compare_ids_on_shares(runtime, digest)
 
 
 def numbers(*values: int) -> list[RingArray]:
@@ -48,9 +48,12 @@ def test_ids_are_the_same_where_digests_are(digests: tuple[int, ...]) -> None:
     expected = [digest == digests[0] for digest in digests[1:]]
     for view in views:
         assert view.result == expected
-        told = [(entry.what, len(entry.to), entry.count) for entry in view.ledger.entries]
+        told = [
+            (entry.disclosure, len(entry.recipients), entry.n_elements)
+            for entry in view.ledger.entries
+        ]
         assert told == [("whose ids are the same", len(digests), len(digests) - 1)]
-    assert measured(views) == cost_of(program, len(digests), None)
+    assert measured(views) == count_program_cost(program, len(digests), None)
     assert measured(views).rounds == 4
 
 
@@ -69,19 +72,19 @@ def test_other_ids_explain_what_is_seen(n: int, honest: int) -> None:
 def test_digests_of_two_runs_do_not_match() -> None:
     """Nor those of ids in another order, or cut elsewhere."""
     lists = [["x", "y"], ["y", "x"], ["xy", ""], ["", "xy"]]
-    found = {int(digest_of(Ids.of(ids), run)) for ids in lists for run in ("a", "b")}
+    found = {int(digest_ids(Ids.from_texts(ids), run)) for ids in lists for run in ("a", "b")}
     assert len(found) == 8
     assert max(found) <= TOP
 
 
 def test_what_the_dealer_is_not_told(job: Job) -> None:
     """The names of features."""
-    channels = memory_channels([*NAMES, "dealer"])
+    channels = create_memory_channels([*NAMES, "dealer"])
     said = [statement(job, features=["salary"]), statement(job, features=["pension"])]
 
     def state(channel: Channel, stated: Said) -> None:
         with contextlib.suppress(PeerError):  # the dealer does not go on
-            agree_on_rows(channel, job, agree_on_purpose(channel, job, stated[0]), stated[1])
+            exchange_summaries(channel, job, exchange_proposals(channel, job, stated[0]), stated[1])
 
     threads = [
         threading.Thread(target=partial(state, channels[name], stated), daemon=True)
@@ -89,9 +92,9 @@ def test_what_the_dealer_is_not_told(job: Job) -> None:
     ]
     for thread in threads:
         thread.start()
-    agree_on_purpose(channels["dealer"], job, by_the_dealer(job)[0])
+    exchange_proposals(channels["dealer"], job, by_the_dealer(job)[0])
     for name in NAMES:
-        told = receive(channels["dealer"], name)
+        told = receive_message(channels["dealer"], name)
         assert b'"n_features":1' in told
         assert b"salary" not in told
         assert b"pension" not in told

@@ -19,9 +19,9 @@ from privet.data.id_hashing import hash_texts
 from privet.errors import DataError, DisagreementError, PeerMisbehavedError
 from privet.experiments.local_federation import LocalFederation
 from privet.federation.alignment import psi
-from privet.federation.alignment.psi import DUMMIES
-from privet.runtime.run import DEALER
-from privet.transport.channel import swap
+from privet.federation.alignment.psi import N_DUMMIES
+from privet.runtime.run import DEALER_NAME
+from privet.transport.channel import exchange_messages
 from privet.transport.sockets import SocketChannel
 from tests.federation.harness import align, prepare, run
 from tests.privacy.aligned import Stage, job_of, perform
@@ -76,7 +76,7 @@ def test_the_dealer_gets_sorted_tags_and_nothing_else(played: Callable[..., Stag
     stage = checked(played(job_of(3), ids))
     for k, each in enumerate(ids):
         tags = stage.tags(f"p{k}")
-        assert len(tags) == 2 * (len(each) + DUMMIES)
+        assert len(tags) == 2 * (len(each) + N_DUMMIES)
         assert (tags[1:] > tags[:-1]).all()
         assert unfair(Group(("alignment",), Z64, tags)) == []
 
@@ -104,7 +104,7 @@ def test_other_ids_explain_what_the_dealer_sees(
     first = checked(played(job_of(n), ids, seed="explained"))
     changed = [mixed([others[text] for text in each], 17) for each in ids]
     second = checked(played(job_of(n), changed, seed="explained"))
-    assert first.seen_by(DEALER) == second.seen_by(DEALER)
+    assert first.seen_by(DEALER_NAME) == second.seen_by(DEALER_NAME)
 
 
 def test_the_dealer_sees_no_order(played: Callable[..., Stage]) -> None:
@@ -112,8 +112,8 @@ def test_the_dealer_sees_no_order(played: Callable[..., Stage]) -> None:
     ids = rows_of(2)
     stage = checked(played(job_of(2), ids))
     for name, each in stage.lists.items():
-        assert not np.isin(each.order, stage.tags(name)).any()
-        pairs = np.empty((len(each.order), 2), np.uint64)
+        assert not np.isin(each.order_numbers, stage.tags(name)).any()
+        pairs = np.empty((len(each.order_numbers), 2), np.uint64)
         for row in range(len(pairs)):
             pairs[row] = stage.tags(name)[stage.entries(name, row)]
         rows = stage.rows[name]
@@ -141,29 +141,29 @@ def test_the_key_is_the_participants_alone(
 ) -> None:
     """Each one's part goes to all other participants; no part, nor the key, to the dealer."""
     keys: list[bytes] = []
-    draw = psi.draw_key
+    draw = psi.agree_on_key
 
     def drawing(*arguments: Any) -> bytes:
         keys.append(draw(*arguments))
         return keys[-1]
 
-    monkeypatch.setattr(psi, "draw_key", drawing)
+    monkeypatch.setattr(psi, "agree_on_key", drawing)
     stage = checked(played(job_of(3), rows_of(3)))
     assert len(set(keys)) == 1
     assert len(keys) == 3
     parts = set()
-    for name in stage.job.names:
-        for peer in stage.job.names:
+    for name in stage.job.party_names:
+        for peer in stage.job.party_names:
             if peer != name:
                 # A message is its length and its bytes; the first one is the part.
                 first = [array for sender, array in stage.received[name] if sender == peer][1]
                 assert first.nbytes == 32
                 parts.add(first.tobytes())
     assert len(parts) == 3
-    told = b"".join(content for _, _, content in stage.seen_by(DEALER))
+    told = b"".join(content for _, _, content in stage.seen_by(DEALER_NAME))
     assert not [secret for secret in (*parts, *keys) if secret in told]
     # Nor anything but tags: these are hashes, and there is nothing else.
-    sizes = [array.dtype for _, array in stage.received[DEALER]]
+    sizes = [array.dtype for _, array in stage.received[DEALER_NAME]]
     assert set(sizes) == {np.dtype(np.uint64)}
     checked(played(job_of(3), rows_of(3)))
     assert keys[3] not in keys[:3]
@@ -174,7 +174,7 @@ def test_every_part_makes_the_key(
 ) -> None:
     """Not even all others together choose it."""
     keys: dict[str, bytes] = {}
-    draw, changes = psi.draw_key, [""]
+    draw, changes = psi.agree_on_key, [""]
 
     def drawing(channel: Any, job: Job) -> bytes:
         keys[changes[0]] = draw(channel, job)
@@ -184,7 +184,7 @@ def test_every_part_makes_the_key(
         name = threading.current_thread().name
         return hashlib.shake_256(f"{name} {name == changes[0]}".encode()).digest(size)
 
-    monkeypatch.setattr(psi, "draw_key", drawing)
+    monkeypatch.setattr(psi, "agree_on_key", drawing)
     monkeypatch.setattr("privet.federation.alignment.psi.secrets.token_bytes", tokens)
     for name in ("", "p0", "p1", "p2"):
         changes[0] = name
@@ -206,7 +206,7 @@ def test_what_only_some_have_shows_to_no_other_participant(
         another = own(f"p{(changed + 2) % n}", 50) if n > 2 else []
         other[changed] = mixed(COMMON + alone + another, 5)
         second = checked(played(job, other, seed="same"))
-        for name in job.names:
+        for name in job.party_names:
             if name != f"p{changed}":
                 assert second.seen_by(name) == first.seen_by(name), name
                 assert second.rows[name].tolist() == first.rows[name].tolist()
@@ -228,7 +228,7 @@ def test_whole_sessions_show_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def shapes_received_by(
     local: LocalFederation, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, list[tuple[int, ...]]]:
-    found: dict[str, list[tuple[int, ...]]] = {"bank": [], DEALER: []}
+    found: dict[str, list[tuple[int, ...]]] = {"bank": [], DEALER_NAME: []}
     receive = SocketChannel.receive
 
     def receiving(self: SocketChannel, peer: str, *arguments: Any) -> Any:
@@ -248,15 +248,15 @@ def test_padded_lists_show_no_sizes(played: Callable[..., Stage]) -> None:
     sizes = set()
     for alone in (10, 200):
         stage = checked(played(job, rows_of(3, alone)))
-        sizes |= {len(stage.tags(name)) for name in job.names}
-        for name in job.names:
+        sizes |= {len(stage.tags(name)) for name in job.party_names}
+        for name in job.party_names:
             assert unfair(Group(("alignment",), Z64, stage.tags(name))) == []
         assert stage.counted == len(COMMON)
-    assert sizes == {2 * (1000 + DUMMIES)}
+    assert sizes == {2 * (1000 + N_DUMMIES)}
 
 
 def row_of(stage: Stage, name: str, ids: list[list[str]], text: str) -> list[int]:
-    return stage.entries(name, ids[stage.job.names.index(name)].index(text))
+    return stage.entries(name, ids[stage.job.party_names.index(name)].index(text))
 
 
 IDS = rows_of(3)
@@ -314,8 +314,8 @@ def everything_marked(stage: Stage, name: str, marks: BoolArray) -> BoolArray:
 
 
 def something_that_pads(stage: Stage, name: str, marks: BoolArray) -> BoolArray:
-    place = stage.lists[name]._place
-    padding = np.flatnonzero(place // 2 >= len(IDS[int(name[1])]) + DUMMIES)
+    place = stage.lists[name]._positions
+    padding = np.flatnonzero(place // 2 >= len(IDS[int(name[1])]) + N_DUMMIES)
     marks[padding[:2]] = True
     return marks
 
@@ -340,10 +340,10 @@ def test_a_dealer_that_cheats_is_named_by_all(cheat: Any, played: Callable[..., 
     padded = 1000 if cheat is something_that_pads else None
     stage = played(job_of(3, padded=padded), IDS, cheat=cheat)
     assert sorted(stage.rows) == []
-    for name in stage.job.names:
+    for name in stage.job.party_names:
         error = stage.errors[name]
         assert isinstance(error, PeerMisbehavedError), (name, error)
-        assert error.peer == DEALER
+        assert error.peer == DEALER_NAME
         assert re.search(CHEATS[cheat], str(error)), str(error)
         assert "align again; if it does it again, have another dealer" in str(error)
 
@@ -353,7 +353,7 @@ def test_a_dealer_must_guess_which_tags_are_of_one_id(played: Callable[..., Stag
     drawn = np.random.default_rng(3)
     for _ in range(20):
         # By the rank among the common tags, which is the same at all.
-        first, second = drawn.choice(2 * (len(COMMON) + DUMMIES), 2, replace=False)
+        first, second = drawn.choice(2 * (len(COMMON) + N_DUMMIES), 2, replace=False)
 
         def guess(stage: Stage, name: str, marks: BoolArray) -> BoolArray:
             marks[np.flatnonzero(marks)[[first, second]]] = False  # noqa: B023
@@ -361,7 +361,9 @@ def test_a_dealer_must_guess_which_tags_are_of_one_id(played: Callable[..., Stag
 
         stage = played(job_of(3), IDS, cheat=guess)
         assert sorted(stage.rows) == []
-        assert {getattr(stage.errors[name], "peer", "") for name in stage.job.names} == {DEALER}
+        assert {getattr(stage.errors[name], "peer", "") for name in stage.job.party_names} == {
+            DEALER_NAME
+        }
 
 
 def test_what_a_right_guess_would_do(played: Callable[..., Stage]) -> None:
@@ -389,7 +391,7 @@ def test_two_of_one_s_tags_that_are_the_same(
     for module in HASHING:
         monkeypatch.setattr(f"{module}.hash_texts", coarse)
     stage = played(job_of(2), [["a", "b"], ["b", "a"]])
-    for name in stage.job.names:
+    for name in stage.job.party_names:
         assert isinstance(stage.errors[name], DataError)
         assert "are the same number, by chance: nothing is wrong, start again" in str(
             stage.errors[name]
@@ -404,12 +406,12 @@ def test_whoever_tells_two_others_different_parts_of_the_key(
     def swapped(channel: Any, content: dict[str, bytes]) -> dict[str, bytes]:
         if channel.name == "p0" and len(content["p2"]) == 32:
             content = {**content, "p2": bytes(32)}
-        return swap(channel, content)
+        return exchange_messages(channel, content)
 
-    monkeypatch.setattr(psi, "swap", swapped)
+    monkeypatch.setattr(psi, "exchange_messages", swapped)
     stage = played(job_of(3), IDS)
-    for name in stage.job.names:
+    for name in stage.job.party_names:
         error = stage.errors[name]
         assert isinstance(error, DisagreementError), error
         assert "somebody has told one of us another part of it than the others" in str(error)
-    assert not [array for _, array in stage.received[DEALER] if len(array)]
+    assert not [array for _, array in stage.received[DEALER_NAME] if len(array)]

@@ -15,8 +15,8 @@ import pytest
 
 from privet.arithmetic.rings import Z32
 from privet.arithmetic.shares import Share
-from privet.boosting.training import PartyData
-from privet.protocols.masked.inference import absolute_sums, reveal_means
+from privet.boosting.training import TrainingData
+from privet.protocols.masked.inference import reveal_mean_contributions, sum_absolute_contributions
 from privet.runtime.runtime import Runtime
 from privet.spec.plan import ExplainBy
 from tests.privacy.cases import (
@@ -46,11 +46,11 @@ ALL_TASKS: list[str] = [*TASKS, THREE]
 def openings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways in which openings travel, whatever their size."""
     if request.param == "in-slices":
-        monkeypatch.setattr("privet.runtime.opening.USUAL_BYTES", 0)
+        monkeypatch.setattr("privet.runtime.opening.DEFAULT_ALL_TO_ALL_BYTES", 0)
 
 
-def changed(*changes: Callable[[PartyData], PartyData]) -> Callable[[Any], Any]:
-    def change(data: tuple[PartyData, Any]) -> tuple[PartyData, Any]:
+def changed(*changes: Callable[[TrainingData], TrainingData]) -> Callable[[Any], Any]:
+    def change(data: tuple[TrainingData, Any]) -> tuple[TrainingData, Any]:
         own, state = data
         for each in changes:
             own = each(own)
@@ -104,9 +104,11 @@ def test_an_honest_recipient_of_explanations(n: int, honest: int) -> None:
     program, data = prediction("masked", n, honest, honest, explain="feature")
     session = perform(program, data, Randomness("explained"))
     part, batches = data[honest]
-    assert part.reasons is not None
-    turned = replace(part.reasons, contributions=part.reasons.contributions[..., ::-1].copy())
-    found = explain(session, honest, (replace(part, reasons=turned), [-x for x in batches]))
+    assert part.explanation is not None
+    turned = replace(
+        part.explanation, contributions=part.explanation.contributions[..., ::-1].copy()
+    )
+    found = explain(session, honest, (replace(part, explanation=turned), [-x for x in batches]))
     first, second = (s.seen[honest].result[0].explanation for s in (session, found))
     assert not np.array_equal(first.contributions, second.contributions)
 
@@ -178,7 +180,7 @@ def test_training_with_other_features(task: str, n: int, honest: int) -> None:
 def test_training_with_numbers_of_cuts_told(task: str, n: int, honest: int) -> None:
     """All know that the columns of noise have two values, and no more."""
     program, data = training("masked", task, n, honest, ragged=True)
-    assert program.plan.cuts == (3, 1) * n
+    assert program.plan.cut_counts == (3, 1) * n
     session = perform(program, data, Randomness("ragged"))
     explain(session, honest, changed(twins, mirror)(data[honest]))
 
@@ -190,11 +192,11 @@ def test_two_trainings_on_kept_indicators(task: str, n: int, honest: int, tmp_pa
     program, data = training("masked", task, n, honest)
     other = changed(twins, mirror)(data[honest])
     first = program.keeping(data, tmp_path)
-    assert first.plan.kept == ()
+    assert first.plan.cached_owners == ()
     session = perform(first, data, Randomness("first"))
     found = explain(session, honest, other)
     second = program.at_another_rate().keeping(data, tmp_path)
-    assert second.plan.kept == tuple(range(n))
+    assert second.plan.cached_owners == tuple(range(n))
     again = perform(second, data, Randomness("second"))
     assert not any(r.step.endswith("publish indicators") for s in again.seen for r in s.received)
     explain(again, honest, other, earlier=found)
@@ -211,7 +213,7 @@ def test_a_changed_bucket_is_published_under_other_masks(
     found = explain(session, honest, changed(twins, mirror)(data[honest]))
     after = [changed(one_bucket)(own) if k == honest else own for k, own in enumerate(data)]
     second = program.at_another_rate().keeping(after, tmp_path)
-    assert second.plan.kept == tuple(k for k in range(n) if k != honest)
+    assert second.plan.cached_owners == tuple(k for k in range(n) if k != honest)
     again = perform(second, after, Randomness("second"))
     explain(again, honest, changed(twins, mirror)(after[honest]), earlier=found)
 
@@ -299,7 +301,7 @@ def test_training_that_reveals_the_loss(task: str, n: int) -> None:
 def test_training_that_explains(task: str, n: int, honest: int) -> None:
     """Which share of rows passes the honest participant's tests is another, mirrored; and with it
     what features contribute."""
-    program, data = training("masked", task, n, honest, depth=3, explains=True)
+    program, data = training("masked", task, n, honest, depth=3, has_explanations=True)
     changes = [twins, mirror] + ([other_label] if honest == n - 1 else [])
     session = perform(program, data, Randomness("reasons"))
     explain(session, honest, changed(*changes)(data[honest]))
@@ -316,8 +318,8 @@ def test_mean_absolute_contributions(n: int, honest: int) -> None:
 
     def program(runtime: Runtime, part: Any) -> Any:
         shared = Share.unknown(values.shape, Z32) if part is None else Share(part, Z32)
-        total = absolute_sums(runtime, shared)
-        return reveal_means(runtime, total, 40, (16, 10), (honest + 1) % n)
+        total = sum_absolute_contributions(runtime, shared)
+        return reveal_mean_contributions(runtime, total, 40, (16, 10), (honest + 1) % n)
 
     session = perform(program, list(shares), Randomness("absolute"))
     found = explain(session, honest, shares[honest] - 2 * values)
@@ -360,7 +362,7 @@ def test_validation_rows_of_others(task: str, n: int) -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_mean_contributions_of_validation_rows(task: str, n: int, honest: int) -> None:
     """The label's holder learns their means, which are the same for twins; the others nothing."""
-    terms: dict[str, Any] = {"watched": True, "explains": True, "importances_by": "feature"}
+    terms: dict[str, Any] = {"watched": True, "has_explanations": True, "importances_by": "feature"}
     changes = [twins] + ([other_label] if honest == n - 1 else [])
     program, data = training("masked", task, n, honest, tables=1, **terms)
     session = perform(program, data, Randomness("importances"))

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from privet.boosting.model import Feature, Model
-from privet.boosting.model_part import LabelUnit, ModelPart, join
+from privet.boosting.model_part import LabelUnit, ModelPart, join_parts
 from privet.config.job import Job
 from privet.data.encoding import Encoder
 from privet.errors import ParameterError, PeerMisbehavedError, PrivetError
-from privet.federation.prediction.export import Contribution, hand_over
-from privet.spec.column_types import NUMBER, Kind
-from privet.storage.model_part import PartFile
+from privet.federation.prediction.export import PartExport, send_or_receive_parts
+from privet.spec.column_types import NUMBER, ColumnType
+from privet.storage.model_part import ModelPartFile
 from privet.transport.channel import Array
-from privet.transport.memory import MemoryChannel, memory_channels
+from privet.transport.memory import MemoryChannel, create_memory_channels
 
 NAMES = ("bank", "telecom", "shop")
 JOBS = ("cook", "clerk", "smith", "nurse", "judge")
@@ -31,10 +31,10 @@ FEATURES = (
 )
 ENCODERS = {
     "bank": (
-        Encoder("job", Kind("category"), JOBS),
-        Encoder("town", Kind("category", one_hot=True), TOWNS),
+        Encoder("job", ColumnType("category"), JOBS),
+        Encoder("town", ColumnType("category", one_hot=True), TOWNS),
     ),
-    "telecom": (Encoder("calls", NUMBER), Encoder("idle", Kind("category"), ("yes", "no"))),
+    "telecom": (Encoder("calls", NUMBER), Encoder("idle", ColumnType("category"), ("yes", "no"))),
     "shop": (Encoder("spent", NUMBER),),
 }
 FEATURE = np.array([[0, 4, 6], [2, 0, 4]])
@@ -65,7 +65,7 @@ def job(export: str = "telecom") -> Job:
     )
 
 
-def files(agreed: Job) -> dict[str, PartFile]:
+def files(agreed: Job) -> dict[str, ModelPartFile]:
     """Return the parts of a model, as a training would leave them."""
     rng = np.random.default_rng(5)
     found = {}
@@ -81,10 +81,10 @@ def files(agreed: Job) -> dict[str, PartFile]:
             threshold=np.where(ours, THRESHOLD, np.nan),
             leaf_shares=rng.integers(0, 1 << 32, (2, 1, 8), dtype=np.uint32),
             fraction_bits=16,
-            unit=LabelUnit() if name == "shop" else None,
+            label_unit=LabelUnit() if name == "shop" else None,
         )
         classes = ("stays", "leaves") if name == "shop" else ()
-        found[name] = PartFile(part, agreed, f"data of {name}", "run", ENCODERS[name], classes)
+        found[name] = ModelPartFile(part, agreed, f"data of {name}", "run", ENCODERS[name], classes)
     return found
 
 
@@ -103,16 +103,18 @@ class Watched:
 
         monkeypatch.setattr(MemoryChannel, "send", watched)
 
-    def run(self, agreed: Job, parts: dict[str, PartFile]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def run(
+        self, agreed: Job, parts: dict[str, ModelPartFile]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Hand a model over; return what each has then, and what went wrong where."""
         self.sent.clear()
-        channels = memory_channels(NAMES)
+        channels = create_memory_channels(NAMES)
         results: dict[str, Any] = {}
         errors: dict[str, Any] = {}
 
         def role(name: str) -> None:
             try:
-                results[name] = hand_over(channels[name], agreed, parts[name])
+                results[name] = send_or_receive_parts(channels[name], agreed, parts[name])
             except PrivetError as error:
                 errors[name] = error
 
@@ -136,7 +138,7 @@ def test_it_goes_to_the_receiver_alone(watched: Watched, receiver: str) -> None:
     parts = files(agreed)
     results, errors = watched.run(agreed, parts)
     assert not errors
-    whole = join([parts[name].part for name in NAMES])
+    whole = join_parts([parts[name].part for name in NAMES])
     model: Model = results[receiver].result
     assert np.array_equal(model.threshold, THRESHOLD)
     assert np.array_equal(model.leaf_values, whole.leaf_values)
@@ -144,7 +146,7 @@ def test_it_goes_to_the_receiver_alone(watched: Watched, receiver: str) -> None:
     assert [results[name].result for name in NAMES if name != receiver] == [None, None]
     assert sorted({to for _, to in watched.sent}) == [receiver]
     for name in NAMES:
-        assert {entry.to for entry in results[name].ledger.entries} == {(receiver,)}
+        assert {entry.recipients for entry in results[name].ledger.entries} == {(receiver,)}
 
 
 def test_nothing_is_sent_unless_the_job_says_so(watched: Watched) -> None:
@@ -168,8 +170,8 @@ def test_what_is_not_needed_explains_what_is_seen(watched: Watched) -> None:
         data="other data",
         # Ranks 0 and 1 are told apart; of the towns, the second.
         encoders=(
-            Encoder("job", Kind("category"), ("cook", "clerk", "mason", "monk")),
-            Encoder("town", Kind("category", one_hot=True), ("Rom", "Bonn", "Pisa")),
+            Encoder("job", ColumnType("category"), ("cook", "clerk", "mason", "monk")),
+            Encoder("town", ColumnType("category", one_hot=True), ("Rom", "Bonn", "Pisa")),
         ),
     )
     other_shop = replace(
@@ -219,14 +221,14 @@ def test_whoever_sends_nonsense_is_named(
     complaint: str,
 ) -> None:
     agreed = job()
-    dump = Contribution.model_dump_json
+    dump = PartExport.model_dump_json
 
-    def nonsense(contribution: Contribution) -> str:
+    def nonsense(contribution: PartExport) -> str:
         said = json.loads(dump(contribution))
         sender = "shop" if said["classes"] else "bank"
         return json.dumps({**said, **(changes if sender == who else {})})
 
-    monkeypatch.setattr(Contribution, "model_dump_json", nonsense)
+    monkeypatch.setattr(PartExport, "model_dump_json", nonsense)
     _, errors = watched.run(agreed, files(agreed))
     assert isinstance(errors["telecom"], PeerMisbehavedError)
     assert errors["telecom"].peer == who

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from privet.arithmetic.prg import Sampler
-from privet.arithmetic.ring_lwe import Lattice, binomial, degree_for, ternary
-from privet.arithmetic.rings import RingArray, integers_modulo, signed
+from privet.arithmetic.ring_lwe import RingLwe, binomial, degree_for, ternary
+from privet.arithmetic.rings import RingArray, get_integer_ring, signed
 from privet.arithmetic.shares import Share
-from privet.gates.masked.value import hide
+from privet.gates.masked.value import lattice_mask
 from privet.runtime.runtime import Runtime
 from tests.gates.test_masked import on_shares
 from tests.privacy.cases import (
@@ -36,7 +36,7 @@ from tests.runtime.harness import play
 from tests.suites.masked.many_rows import as_with_very_many_rows
 
 LATTICE = {"masks": "lattice"}
-NARROW = integers_modulo(30)
+NARROW = get_integer_ring(30)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def as_uniform() -> Iterator[None]:
 def test_training_with_other_features(task: str, n: int, honest: int) -> None:
     """Other rows and other buckets of the tests: every mask hides one thing, afresh."""
     program, data = training("masked", task, n, honest, depth=3, tables=2, chosen=LATTICE)
-    assert program.plan.errors == 3 * n
+    assert program.plan.n_lattice_errors == 3 * n
     session = perform(program, data, Randomness("lattice"))
     found = explain(session, honest, changed(twins, mirror)(data[honest]))
     steps = {shown.step for shown in session.seen[honest].runtime.shown}
@@ -118,7 +118,7 @@ def test_two_trainings_on_kept_indicators(n: int, honest: int, tmp_path: Path) -
     session = perform(program.keeping(data, tmp_path), data, Randomness("first"))
     found = explain(session, honest, other)
     second = program.at_another_rate().keeping(data, tmp_path)
-    assert second.plan.kept == tuple(range(n))
+    assert second.plan.cached_owners == tuple(range(n))
     explain(perform(second, data, Randomness("second")), honest, other, earlier=found)
 
 
@@ -152,12 +152,12 @@ def test_no_secret_and_no_error_is_used_twice(task: str, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("bits", [44, 64])
 def test_what_is_opened_looks_uniform(n: int, bits: int) -> None:
     """As it is drawn in truth: zeros, and their secrets' errors, leave no trace."""
-    wide = integers_modulo(bits)
-    lattice = Lattice("31" * 32, 2 * degree_for(bits), bits)
+    wide = get_integer_ring(bits)
+    lattice = RingLwe("31" * 32, 2 * degree_for(bits), bits)
 
     def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
-        masked = hide(runtime, a, b, lattice=lattice, meanwhile=lambda _: None)
-        return [x.share(runtime) for x in masked]
+        masked = lattice_mask(runtime, a, b, lattice=lattice, on_masks=lambda _: None)
+        return [x.to_share(runtime) for x in masked]
 
     zeros: Any = [(ring.zeros((3, lattice.rows)), ring) for ring in (wide, NARROW)]
     found, _, views = on_shares(body, zeros, n)

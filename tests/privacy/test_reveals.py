@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from privet.boosting.model_part import LabelUnit
-from privet.protocols.masked.candidates import told_drop, units_of_score
+from privet.protocols.masked.candidates import compute_score_units, count_hidden_gain_bits
 from privet.protocols.masked.precision.scores import Scales
-from privet.runtime.accounting import Ledger
-from privet.runtime.run import DEALER
+from privet.runtime.accounting import DisclosureLedger
+from privet.runtime.run import DEALER_NAME
 from privet.spec.plan import ExplainBy
 from tests.privacy.cases import DEPTH, SET_ASIDE, prediction, training
 from tests.privacy.stage import perform
@@ -20,8 +20,8 @@ from tests.runtime.harness import play
 EVERYBODY = ("party1", "party2", "party3")
 
 
-def told(ledger: Ledger) -> set[tuple[str, tuple[str, ...]]]:
-    return {(entry.what, entry.to) for entry in ledger.entries}
+def told(ledger: DisclosureLedger) -> set[tuple[str, tuple[str, ...]]]:
+    return {(entry.disclosure, entry.recipients) for entry in ledger.entries}
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
@@ -42,7 +42,9 @@ def test_a_training(task: str, chosen: dict[str, float]) -> None:
     for seen in session.seen:
         assert told(seen.runtime.ledger) == expected | {("split bucket", to) for to in owners}
         entries = seen.runtime.ledger.entries
-        assert sum(e.count for e in entries if e.what == "numbers within bounds") == counts
+        assert (
+            sum(e.n_elements for e in entries if e.disclosure == "numbers within bounds") == counts
+        )
         own = features // 2 == seen.runtime.index
         assert ((seen.result.part.bucket >= 0) == own).all()
 
@@ -55,8 +57,8 @@ def test_gains(task: str) -> None:
     other = perform(training("masked", task, 3, 0)[0], data, None)
     for seen, before in zip(session.seen, other.seen, strict=True):
         holder = seen.runtime.index == 2
-        entries = [e for e in seen.runtime.ledger.entries if e.what == "gain of a test"]
-        assert [(e.to, e.count) for e in entries] == [(("party3",), 1)] * 2 * DEPTH
+        entries = [e for e in seen.runtime.ledger.entries if e.disclosure == "gain of a test"]
+        assert [(e.recipients, e.n_elements) for e in entries] == [(("party3",), 1)] * 2 * DEPTH
         assert told(seen.runtime.ledger) - told(before.runtime.ledger) == {
             ("gain of a test", ("party3",))
         }
@@ -67,8 +69,8 @@ def test_gains(task: str) -> None:
         assert (sizes[0] != sizes[1]) == holder
         assert (seen.result.part.gains is not None) == holder
     # In units of which the scores of the first table have no more than 2^17.
-    unit, scales = session.seen[2].result.part.unit.scale ** 2, Scales.of(program.plan)
-    unit *= float((1 << told_drop(scales)) / units_of_score(scales))
+    unit, scales = session.seen[2].result.part.label_unit.scale ** 2, Scales.from_plan(program.plan)
+    unit *= float((1 << count_hidden_gain_bits(scales)) / compute_score_units(scales))
     in_units = 2 * session.seen[2].result.part.gains / unit
     assert in_units == pytest.approx(np.rint(in_units), abs=1e-6)
     assert 2**8 < in_units.sum(axis=1).max() < 2**17
@@ -99,14 +101,14 @@ def test_validation_rows(task: str, revealed: bool) -> None:
     program, data = training("masked", task, 3, 0, watched=True, reveal_validation=revealed)
     session = perform(program, data, None)
     holder, rows = ("party3",), len(SET_ASIDE)
-    word = ("number of tables to keep, or none yet", (*EVERYBODY, DEALER))
+    word = ("number of tables to keep, or none yet", (*EVERYBODY, DEALER_NAME))
     expected = {("split feature", EVERYBODY), ("numbers within bounds", EVERYBODY), word}
     expected |= {("validation loss", holder)}
     expected |= {("predictions of validation rows", holder)} if revealed else set()
     for seen in session.seen:
         entries = seen.runtime.ledger.entries
         assert {e for e in told(seen.runtime.ledger) if e[0] != "split bucket"} == expected
-        counts = {e.what: e.count for e in entries}
+        counts = {e.disclosure: e.n_elements for e in entries}
         assert counts["validation loss"] == counts[word[0]] == 1
         assert counts.get("predictions of validation rows", rows) == rows
         assert len(seen.result.losses) == (2 if seen.runtime.index == 2 else 0)
@@ -115,7 +117,7 @@ def test_validation_rows(task: str, revealed: bool) -> None:
         to_holder = [s for s in steps if s in ("table", "predict")]
         assert bool(to_holder) == (seen.runtime.index == 2)
     # Rounded: in units of 2^-16 of the mean.
-    unit = session.seen[2].result.part.unit
+    unit = session.seen[2].result.part.label_unit
     for loss in session.seen[2].result.losses:
         in_units = loss / unit.scale**2 * 2**16
         assert in_units == pytest.approx(round(in_units), abs=1e-6)
@@ -124,7 +126,7 @@ def test_validation_rows(task: str, revealed: bool) -> None:
 @pytest.mark.parametrize(("by", "groups"), [("feature", 6), ("participant", 3)])
 def test_mean_absolute_contributions(by: ExplainBy, groups: int) -> None:
     """The label's holder alone learns them: a number each, and none of any row."""
-    terms: dict[str, Any] = {"watched": True, "explains": True}
+    terms: dict[str, Any] = {"watched": True, "has_explanations": True}
     ledgers = []
     for importances_by in (None, by):
         program, data = training(
@@ -136,9 +138,9 @@ def test_mean_absolute_contributions(by: ExplainBy, groups: int) -> None:
         assert after - before == {("mean absolute contributions", ("party3",))}
     for k, seen in enumerate(session.seen):
         (entry,) = (
-            e for e in seen.runtime.ledger.entries if e.what == "mean absolute contributions"
+            e for e in seen.runtime.ledger.entries if e.disclosure == "mean absolute contributions"
         )
-        assert entry.count == groups
+        assert entry.n_elements == groups
         revealed = [r for r in seen.received if r.step == "predict/importances"]
         assert bool(revealed) == (k == 2)
 
@@ -151,12 +153,14 @@ def test_constraints_reveal_no_more(task: str) -> None:
         program, data = training("masked", task, 3, 0, monotone=signs)
         session = perform(program, data, None)
         entries = [e for seen in session.seen for e in seen.runtime.ledger.entries]
-        assert {e.what for e in entries} == {
+        assert {e.disclosure for e in entries} == {
             "split feature",
             "split bucket",
             "numbers within bounds",
         }
-        revealed.append(sum(e.count for e in entries if e.what == "numbers within bounds"))
+        revealed.append(
+            sum(e.n_elements for e in entries if e.disclosure == "numbers within bounds")
+        )
     # A regression's tables check the squares of residuals, too.
     assert revealed[1] == revealed[0] * (2 if task == "regression" else 1)
 
@@ -186,12 +190,12 @@ def test_an_explained_prediction(by: ExplainBy, recipient: int) -> None:
     features = len(data[0][0].features)
     assert features == (6 if by == "participant" else 3)
     for k, seen in enumerate(session.seen):
-        entries = {e.what: e for e in seen.runtime.ledger.entries}
+        entries = {e.disclosure: e for e in seen.runtime.ledger.entries}
         entries.pop("centre and scale of the label", None)
         assert set(entries) == {"predictions", "contributions and base"}
-        assert {e.to for e in entries.values()} == {(f"party{recipient + 1}",)}
-        assert entries["predictions"].count == 7
-        assert entries["contributions and base"].count == 3 * 7 + 1
+        assert {e.recipients for e in entries.values()} == {(f"party{recipient + 1}",)}
+        assert entries["predictions"].n_elements == 7
+        assert entries["contributions and base"].n_elements == 3 * 7 + 1
         assert (seen.result[0] is not None) == (k == recipient)
 
 
@@ -199,7 +203,7 @@ def test_a_training_that_explains_reveals_no_more() -> None:
     """What explains scores stays in shares, and shares of rows that pass with who owns the test."""
     ledgers = []
     for explains in (False, True):
-        program, data = training("masked", "regression", 3, 0, explains=explains)
+        program, data = training("masked", "regression", 3, 0, has_explanations=explains)
         session = perform(program, data, None)
         ledgers.append([told(seen.runtime.ledger) for seen in session.seen])
     assert ledgers[0] == ledgers[1]
@@ -211,7 +215,7 @@ def test_nobody_but_the_recipient_sees_the_label_s_unit() -> None:
     for scale in (1.0, 1024.0):
         program, data = prediction("masked", 3, 0, 0, task="regression")
         part, batches = data[2]
-        object.__setattr__(part, "unit", LabelUnit((0.0,), scale))
+        object.__setattr__(part, "label_unit", LabelUnit((0.0,), scale))
         data[2] = (part, batches)
         sessions.append(perform(program, data, None))
     for session in sessions:

@@ -28,7 +28,7 @@ def test_two_batches_of_the_same_rows(tmp_path: Path, monkeypatch: pytest.Monkey
         return draw(prg, place, start, count)
 
     told: list[tuple[str, bytes]] = []
-    receive: Callable[..., bytes] = messages.receive
+    receive: Callable[..., bytes] = messages.receive_message
 
     def listening(channel: Any, peer: str, *most: int) -> bytes:
         message = receive(channel, peer, *most)
@@ -37,10 +37,10 @@ def test_two_batches_of_the_same_rows(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Prg, "_bytes", watched)
     for module in ("serving.service", "serving.service"):
-        monkeypatch.setattr(f"privet.federation.{module}.receive", listening)
+        monkeypatch.setattr(f"privet.federation.{module}.receive_message", listening)
     service = Service(local)
     for _ in range(2):
-        service.queue.ask(["1-3", "1-7", "1-12"])
+        service.queue.submit_and_wait(["1-3", "1-7", "1-12"])
     service.queue.close("the test is over")
     service.ended().checked()
     times = [count for (seed, _), count in drawn.items() if not seed.startswith(b"privet probe")]

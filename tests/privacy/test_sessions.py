@@ -13,10 +13,10 @@ import pytest
 from privet.arithmetic.prg import Place, fresh_seed
 from privet.arithmetic.rings import Z8, Z64, Ring, RingArray
 from privet.errors import CorrelationError
-from privet.runtime.correlations.files import FileSource
-from privet.runtime.correlations.seeds import draw_seeds, draw_seeds_alone, mark_of
+from privet.runtime.correlations.files import PreprocessingFile
+from privet.runtime.correlations.seeds import compute_seed_mark, draw_seeds, draw_seeds_offline
 from privet.runtime.party import Party
-from privet.runtime.run import deal_ahead
+from privet.runtime.run import preprocess
 from privet.runtime.runtime import Runtime
 from privet.transport.tls import create_identity
 from tests.privacy.cases import prediction, training
@@ -31,7 +31,7 @@ def differences(one: Iterable[Opened], other: Iterable[Opened]) -> list[Opened]:
     found = []
     for (step, ring, a), (also_step, also_ring, b) in zip(one, other, strict=True):
         assert (step, ring, a.shape) == (also_step, also_ring, b.shape)
-        found.append((step, ring, ring.reduce(ring.subtract(a, b))))
+        found.append((step, ring, ring.reduce_modulus(ring.subtract(a, b))))
     return found
 
 
@@ -105,7 +105,7 @@ def test_no_two_streams_are_the_same() -> None:
 
     def program(runtime: Runtime, _: object) -> None:
         if isinstance(runtime, Party):
-            for prg in (runtime._shared, runtime._private, runtime._own):
+            for prg in (runtime._share_prg, runtime._private_prg, runtime._local_prg):
                 streams.append(prg.uniform(Place("test", (), 0), (8,), Z64).tobytes())
 
     for _ in range(2):
@@ -152,10 +152,10 @@ def test_every_bit_of_a_seed_of_files_counts(monkeypatch: pytest.MonkeyPatch) ->
     for bit in range(256):
         seed = (1 << bit).to_bytes(32, "little")
         monkeypatch.setattr("privet.runtime.correlations.seeds.fresh_seed", lambda seed=seed: seed)
-        name, seeds = draw_seeds_alone(2)
+        name, seeds = draw_seeds_offline(2)
         assert seeds == [seed, seed]
         names.add(name)
-        marks.add(mark_of(seed))
+        marks.add(compute_seed_mark(seed))
     assert len(names) == len(marks) == 256
 
 
@@ -165,10 +165,10 @@ def test_files_of_two_dealings_have_seeds_of_their_own(tmp_path: Path) -> None:
     for number in range(2):
         folder = tmp_path / str(number)
         folder.mkdir()
-        for index, path in enumerate(deal_ahead(lambda *_: None, ["a", "b"], folder, dealer, {})):
-            with contextlib.closing(FileSource(path, dealer.fingerprint)) as source:
-                source.take(folder / f"used-{index}")
-                seeds += source.start(index)[1]
+        for index, path in enumerate(preprocess(lambda *_: None, ["a", "b"], folder, dealer, {})):
+            with contextlib.closing(PreprocessingFile(path, dealer.fingerprint)) as source:
+                source.consume(folder / f"used-{index}")
+                seeds += source.receive_seeds(index)[1]
     assert len(set(seeds)) == 4
 
 
@@ -181,13 +181,13 @@ def test_a_dealing_that_repeats_is_refused(tmp_path: Path, monkeypatch: pytest.M
     for number in range(2):
         folder = tmp_path / str(number)
         folder.mkdir()
-        path, _ = deal_ahead(lambda *_: None, ["a", "b"], folder, dealer, {})
-        found.append(FileSource(path, dealer.fingerprint))
+        path, _ = preprocess(lambda *_: None, ["a", "b"], folder, dealer, {})
+        found.append(PreprocessingFile(path, dealer.fingerprint))
     with contextlib.closing(found[0]), contextlib.closing(found[1]):
-        assert found[0].cover.dealing != found[1].cover.dealing
+        assert found[0].manifest.dealing != found[1].manifest.dealing
         for source in found:  # two processes that look at the same time
             source.check_unused(tmp_path / "used")
-        found[0].take(tmp_path / "used")
+        found[0].consume(tmp_path / "used")
         with pytest.raises(CorrelationError, match="was used before"):
-            found[1].take(tmp_path / "used")
+            found[1].consume(tmp_path / "used")
     assert found[1].path.exists()

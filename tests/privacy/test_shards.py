@@ -15,13 +15,13 @@ import pytest
 
 from privet.arithmetic.rings import Z1, Z32
 from privet.arithmetic.shares import Share
-from privet.boosting.sharding import ShardInference, rows_of_shard
-from privet.boosting.training import PartyData, own_data
+from privet.boosting.sharding import ShardInference, select_shard
+from privet.boosting.training import TrainingData, make_protocol_input
 from privet.protocols.masked.precision.scores import Scales
-from privet.protocols.masked.protocol import MaskedSuite
+from privet.protocols.masked.protocol import MaskedProtocol
 from privet.protocols.masked.sharding import MaskedShardWorker
 from privet.runtime.runtime import Runtime
-from privet.runtime.workers import Order
+from privet.runtime.workers import Command
 from tests.privacy.cases import N
 from tests.privacy.explain import explain
 from tests.privacy.lattice import uniform_lattice
@@ -35,47 +35,47 @@ class Group:
     def __init__(self, shards: int, rows: int = 48, **changes: Any) -> None:
         self.federation, plan, self.inputs, *_ = case(shards, rows, tables=1, depth=2, **changes)
         self.plan = plan
-        self.shard = plan.cut()[1]
-        self.ring = Scales.of(plan).score_ring
+        self.shard = plan.split_into_shards()[1]
+        self.ring = Scales.from_plan(plan).score_ring
 
-    def __call__(self, runtime: Runtime, data: tuple[PartyData, Any, Any] | None) -> None:
+    def __call__(self, runtime: Runtime, data: tuple[TrainingData, Any, Any] | None) -> None:
         own, unit, leaves = data or (None, None, None)
-        given = own_data(own, unit, self.plan, runtime.index)
+        given = make_protocol_input(own, unit, self.plan, runtime.index)
         worker = MaskedShardWorker(runtime, self.plan, self.shard, given)
-        shape = (self.plan.objective.outputs, self.plan.params.leaves)
+        shape = (self.plan.objective.n_outputs, self.plan.params.n_leaves)
         values = Share.unknown(shape, self.ring) if leaves is None else Share(leaves, self.ring)
         owners = self.plan.ownership.features
         for order in (
-            Order("setup"),
-            *([Order("root curvature")] if self.plan.objective.unit_curvature else []),
-            Order("begin table", (0,)),
-            Order("checked squares"),
-            Order("sums", (0,)),
-            Order("split", (0, 0, 3 if owners[0] == runtime.index else -1)),
-            Order("sums", (1,)),
-            Order("split last", (1, 4, 5 if owners[4] == runtime.index else -1)),
-            Order("add leaves", (), (values,)),
-            *([Order("validate")] if self.plan.n_validation else []),
+            Command("setup"),
+            *([Command("root curvature")] if self.plan.objective.constant_hessian else []),
+            Command("begin table", (0,)),
+            Command("checked squares"),
+            Command("sums", (0,)),
+            Command("split", (0, 0, 3 if owners[0] == runtime.index else -1)),
+            Command("sums", (1,)),
+            Command("split last", (1, 4, 5 if owners[4] == runtime.index else -1)),
+            Command("add leaves", (), (values,)),
+            *([Command("validate")] if self.plan.n_validation else []),
         ):
-            worker.carry_out(order)
-        worker.leave_table()
+            worker.execute(order)
+        worker.end_table()
 
-    def data(self, seed: int) -> list[tuple[PartyData, Any, Any]]:
+    def data(self, seed: int) -> list[tuple[TrainingData, Any, Any]]:
         """Return what every worker has: its rows, and its head's share of leaf values."""
         rng, found = np.random.default_rng(seed), []
         for data in self.inputs:
             unit = None
             if data.label is not None:
                 label = data.label[: self.plan.n_samples]
-                unit = self.federation.label_unit(label, data.weight, self.plan)
-            shape = (self.plan.objective.outputs, self.plan.params.leaves)
+                unit = self.federation.find_label_unit(label, data.sample_weight, self.plan)
+            shape = (self.plan.objective.n_outputs, self.plan.params.n_leaves)
             shares = rng.integers(0, 1 << self.ring.bits, shape, dtype=np.uint64)
-            rows = rows_of_shard(data, self.plan, self.shard)
+            rows = select_shard(data, self.plan, self.shard)
             found.append((rows, unit, shares.astype(self.ring.dtype)))
         return found
 
 
-def other(own: tuple[PartyData, Any, Any], seed: int) -> tuple[PartyData, Any, Any]:
+def other(own: tuple[TrainingData, Any, Any], seed: int) -> tuple[TrainingData, Any, Any]:
     """Return rows that have nothing to do with the first."""
     data, unit, leaves = own
     rng = np.random.default_rng(seed)
@@ -84,8 +84,8 @@ def other(own: tuple[PartyData, Any, Any], seed: int) -> tuple[PartyData, Any, A
     changed = replace(data, columns=replace(columns, buckets=buckets))
     if data.label is not None:
         changed = replace(changed, label=data.label[rng.permutation(len(data.label))])
-    if data.weight is not None:
-        changed = replace(changed, weight=data.weight[::-1].copy())
+    if data.sample_weight is not None:
+        changed = replace(changed, sample_weight=data.sample_weight[::-1].copy())
     ring = np.iinfo(leaves.dtype)
     return changed, unit, rng.integers(0, ring.max, leaves.shape, dtype=leaves.dtype, endpoint=True)
 
@@ -114,7 +114,7 @@ def test_workers_of_all_others_learn_nothing_of_a_shard(
 def test_the_same_with_lattice_masks(task: str) -> None:
     with uniform_lattice():
         group = Group(2, 2 * N, task=task, masks="lattice")
-        assert group.plan.errors
+        assert group.plan.n_lattice_errors
         data = group.data(1)
         session = perform(group, data, Randomness("a group"))
         explain(session, 1, other(data[1], 2))
@@ -152,14 +152,14 @@ def infer_in_a_group(runtime: Runtime, told: Outcomes | None) -> None:
         for part, ring in zip(parts, rings, strict=True)
     )
     groups = (2, *(() if told is None else OWNERS.reshape(-1).tolist()))
-    worker = ShardInference(runtime, MaskedSuite)
+    worker = ShardInference(runtime, MaskedProtocol)
     for order in (
-        Order("outcomes", (), (fails,)),
-        Order("scores", (), (leaves, start)),
-        Order("explained", groups, (leaves, start, contributions)),
-        Order("absolute sums", groups, (leaves, contributions)),
+        Command("outcomes", (), (fails,)),
+        Command("scores", (), (leaves, start)),
+        Command("explained", groups, (leaves, start, contributions)),
+        Command("absolute sums", groups, (leaves, contributions)),
     ):
-        worker.carry_out(order)
+        worker.execute(order)
 
 
 @pytest.mark.parametrize("honest", [0, 1])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from privet.arithmetic.shares import HOLDERS
+from privet.arithmetic.shares import N_HOLDERS
 from tests.privacy.cases import prediction, training
 from tests.privacy.choosing import explain
 from tests.privacy.hidden import Coalition
@@ -26,13 +26,13 @@ def dealt(case: str, rounds: int = 1) -> tuple[Callable[[Any], None], Dealing]:
     if case == "prediction":
         program, _ = prediction("masked", N_PARTIES, 0, 1)
     else:
-        program, _ = training("masked", case, N_PARTIES, 0, tables=rounds * HOLDERS)
+        program, _ = training("masked", case, N_PARTIES, 0, tables=rounds * N_HOLDERS)
 
     def body(dealer: Any) -> None:
         if case != "prediction":
             program(dealer, None)
             return
-        for _ in range(rounds * HOLDERS):
+        for _ in range(rounds * N_HOLDERS):
             program(dealer, None)
 
     return body, deal(body, N_PARTIES)
@@ -40,7 +40,7 @@ def dealt(case: str, rounds: int = 1) -> tuple[Callable[[Any], None], Dealing]:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
-    ("dealer", "honest"), [(k, (k + 1) % N_PARTIES) for k in range(HOLDERS)] + [(0, 0)]
+    ("dealer", "honest"), [(k, (k + 1) % N_PARTIES) for k in range(N_HOLDERS)] + [(0, 0)]
 )
 def test_what_a_dealer_hears_fits_other_masks(case: str, dealer: int, honest: int) -> None:
     """So do all corrections, of which the coalition may get any."""
@@ -54,15 +54,15 @@ def test_every_dealer_hears_what_there_is_to_hear(case: str) -> None:
     _, before = dealt(case)
     every = [
         {
-            ((message.sender - dealer) % HOLDERS, message.step)
+            ((message.sender - dealer) % N_HOLDERS, message.step)
             for message in before.heard[dealer]
             if not message.step.startswith("setup")  # in which roles are fixed
         }
-        for dealer in range(HOLDERS)
+        for dealer in range(N_HOLDERS)
     ]
     assert every[0] == every[1] == every[2]
     assert {sender for sender, step in every[0] if step != MEETING} == {1, 2}
-    assert all(before.corrections[dealer] for dealer in range(HOLDERS))
+    assert all(before.corrections[dealer] for dealer in range(N_HOLDERS))
 
 
 @pytest.mark.parametrize("case", CASES)

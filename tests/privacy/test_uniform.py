@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privet.arithmetic.rings import Ring, RingArray
-from privet.boosting.training import PartyData
+from privet.boosting.training import TrainingData
 from tests.privacy.cases import ALL_TERMS, mirror, other_label, training, uniform_session
 from tests.privacy.openings import tables, written
 from tests.privacy.stage import Randomness, Seen, Session, perform
@@ -70,7 +70,7 @@ def test_the_table_of_openings_is_what_is_opened() -> None:
     assert written() == tables()
 
 
-def shuffled(data: PartyData) -> PartyData:
+def shuffled(data: TrainingData) -> TrainingData:
     buckets = np.random.default_rng(0).permuted(data.columns.buckets, axis=1)
     return replace(data, columns=replace(data.columns, buckets=buckets))
 

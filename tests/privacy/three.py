@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from privet.arithmetic.rings import Ring, RingArray
-from privet.arithmetic.shares import HOLDERS
+from privet.arithmetic.shares import N_HOLDERS
 from privet.runtime.correlations import (
     dealer as dealer_module,
 )
@@ -22,11 +22,11 @@ from privet.runtime.correlations import (
 from privet.runtime.correlations import (
     replicated as fellows_module,
 )
-from privet.runtime.correlations.replicated import Fellows, OneOfThree, _Roles
-from privet.runtime.correlations.source import CLIENT, Sink
-from privet.runtime.opening import Letter
+from privet.runtime.correlations.replicated import DealerPeers, ReplicatedDealer, _DealerRoleChannel
+from privet.runtime.correlations.source import S_HOLDER, CorrelationSender
+from privet.runtime.opening import Payload
 from privet.transport.channel import Array, Channel, Expected
-from privet.transport.memory import memory_channels
+from privet.transport.memory import create_memory_channels
 
 NAMES = ("dealer1", "dealer2", "dealer3")
 MEETING = "meeting"
@@ -59,7 +59,7 @@ class Dealing:
     dealers: dict[int, Watched] = field(default_factory=dict)
 
 
-class _Listening(Fellows):
+class _Listening(DealerPeers):
     """The other two dealers, with all that they say noted."""
 
     def __init__(self, number: int, channel: Channel, dealing: Dealing) -> None:
@@ -70,19 +70,19 @@ class _Listening(Fellows):
     def receive(self, other: int, expected: Expected, tag: int = 0, stream: int = 0) -> Array:
         array = super().receive(other, expected, tag, stream)
         message = Message(other, self.step(), tag, array.tobytes())
-        self.dealing.heard[self.number].append(message)
+        self.dealing.heard[self.dealer_index].append(message)
         return array
 
 
-class _Corrections(Sink):
+class _Corrections(CorrelationSender):
     """Participants who are not there, with all that they are sent noted."""
 
     def __init__(self, fellows: _Listening, n_parties: int) -> None:
         self._fellows, self._n_parties = fellows, n_parties
         self.dealer: Watched
 
-    def start(self) -> tuple[str, list[list[bytes]]]:
-        return self._fellows.meet(self._n_parties, b"")
+    def distribute_seeds(self) -> tuple[str, list[list[bytes]]]:
+        return self._fellows.exchange_seeds(self._n_parties, b"")
 
     def send(self, party: int, array: Array, tag: int) -> None:
         sent = self.dealer.corrects(array, *_here.written)
@@ -93,10 +93,10 @@ class _Corrections(Sink):
         pass
 
 
-class Watched(OneOfThree):
+class Watched(ReplicatedDealer):
     """One of three dealers, that does something as it speaks and listens: here, nothing."""
 
-    role = CLIENT
+    role = S_HOLDER
     """That of now."""
 
     def __init__(self, n_parties: int, number: int, channel: Channel, dealing: Dealing) -> None:
@@ -119,7 +119,7 @@ class Watched(OneOfThree):
         return message
 
 
-class _Talk(_Roles):
+class _Talk(_DealerRoleChannel):
     """The other two dealers by their roles."""
 
     _dealer: Watched
@@ -132,26 +132,26 @@ class _Talk(_Roles):
         self._dealer.says(self._number(role), array, ring)
         super().send(role, array, ring)
 
-    def hear(self, role: int, shape: tuple[int, ...], ring: Ring) -> RingArray:
-        array = super().hear(role, shape, ring)
+    def receive(self, role: int, shape: tuple[int, ...], ring: Ring) -> RingArray:
+        array = super().receive(role, shape, ring)
         letter = self._dealer.step_name, ring, array.copy()
         self._dealer.dealing.letters[self._dealer.number].append(letter)
         self._dealer.has_heard()
         return array
 
 
-class _Written(Letter):
+class _Written(Payload):
     """A letter that is remembered, since a message does not say what it was made of."""
 
-    def write(self, arrays: Sequence[RingArray]) -> Array:
+    def encode(self, arrays: Sequence[RingArray]) -> Array:
         _here.written = arrays[0], self.rings[0]
-        return super().write(arrays)
+        return super().encode(arrays)
 
 
 def deal(
     program: Callable[[Any], Any],
     n_parties: int,
-    kinds: Sequence[Callable[..., Watched]] = (Watched,) * HOLDERS,
+    kinds: Sequence[Callable[..., Watched]] = (Watched,) * N_HOLDERS,
     moved: Collection[tuple[int, int]] = (),
     failed: threading.Event | None = None,
 ) -> Dealing:
@@ -161,7 +161,7 @@ def deal(
     the same every time, but for those that are moved: which dealer draws it, and how many it has
     drawn before.
     """
-    channels = memory_channels(NAMES)
+    channels = create_memory_channels(NAMES)
     dealing = Dealing()
     failures: list[BaseException] = []
 
@@ -182,11 +182,11 @@ def deal(
 
     with (
         mock.patch.object(fellows_module, "fresh_seed", seed),
-        mock.patch.object(dealer_module, "AT_ONCE", 1),
-        mock.patch.object(replicated, "_Roles", _Talk),
-        mock.patch.object(replicated, "Letter", _Written),
+        mock.patch.object(dealer_module, "MAX_PARALLEL_TABLES", 1),
+        mock.patch.object(replicated, "_DealerRoleChannel", _Talk),
+        mock.patch.object(replicated, "Payload", _Written),
     ):
-        threads = [threading.Thread(target=partial(body, k), daemon=True) for k in range(HOLDERS)]
+        threads = [threading.Thread(target=partial(body, k), daemon=True) for k in range(N_HOLDERS)]
         for thread in threads:
             thread.start()
         for thread in threads:

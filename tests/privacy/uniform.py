@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import chi2, norm
 
-from privet.arithmetic.rings import BITS, Ring, RingArray
+from privet.arithmetic.rings import BIT_RING, Ring, RingArray
 
 FALSE_ALARM = 1e-12
 FEWEST = 64
@@ -39,7 +39,7 @@ def groups(values: Iterable[tuple[str, Ring, RingArray]]) -> list[Group]:
     """Return everything in groups that are large enough to be tested."""
     by_step: dict[tuple[str, Ring], list[RingArray]] = {}
     for step, ring, array in values:
-        by_step.setdefault((step, ring), []).append(ring.reduce(array).reshape(-1))
+        by_step.setdefault((step, ring), []).append(ring.reduce_modulus(array).reshape(-1))
     found: list[Group] = []
     for ring in dict.fromkeys(ring for _, ring in by_step):
         members = [
@@ -76,7 +76,7 @@ def unfair(group: Group) -> list[str]:
     """Return what is not uniform about a group."""
     alarms = []
     count = len(group.elements)
-    width = 8 if group.ring is BITS else group.ring.bits
+    width = 8 if group.ring is BIT_RING else group.ring.bits
     limit = norm.isf(FALSE_ALARM / 2) * sqrt(count) / 2
     for bit in range(width):
         ones = int(((group.elements >> group.elements.dtype.type(bit)) & 1).sum())

@@ -12,14 +12,14 @@ from scipy.stats import chi2
 
 from privet.arithmetic.rings import RingArray
 from privet.errors import PeerError
-from privet.runtime.accounting import Ledger, Meter
-from privet.runtime.correlations.source import LiveSource
-from privet.runtime.cost import Cost, Counter
-from privet.runtime.opening import Link
+from privet.runtime.accounting import DisclosureLedger, Meter
+from privet.runtime.correlations.source import LiveReceiver
+from privet.runtime.cost import Cost, CostCounter
+from privet.runtime.opening import NetworkModel
 from privet.runtime.party import Party
-from privet.runtime.run import DEALER, Program, run_dealer
+from privet.runtime.run import DEALER_NAME, Program, run_dealer
 from privet.transport.channel import Array, Channel, Expected
-from privet.transport.memory import memory_channels
+from privet.transport.memory import create_memory_channels
 
 
 class Received(NamedTuple):
@@ -35,7 +35,7 @@ class RecordingChannel(Channel):
     """A channel that keeps what comes from the other participants."""
 
     def __init__(self, inner: Channel) -> None:
-        super().__init__(inner.name, inner.deadline)
+        super().__init__(inner.name, inner.peer_timeout)
         self.inner = inner
         self.received: list[Received] = []
         self.corrections: list[Received] = []
@@ -49,24 +49,24 @@ class RecordingChannel(Channel):
 
     def receive(self, peer: str, expected: Expected, tag: int = 0, stream: int = 0) -> Array:
         array = self.inner.receive(peer, expected, tag, stream)
-        record = self.corrections if peer == DEALER else self.received
-        record.append(Received(peer, tag, self.inner.where(), array.copy()))
+        record = self.corrections if peer == DEALER_NAME else self.received
+        record.append(Received(peer, tag, self.inner.current_step(), array.copy()))
         return array
 
-    def has_come(self, peer: str, stream: int = 0) -> bool:
-        return self.inner.has_come(peer, stream)
+    def has_pending(self, peer: str, stream: int = 0) -> bool:
+        return self.inner.has_pending(peer, stream)
 
     def flush(self) -> None:
         self.inner.flush()
 
-    def wait_for_room(self, limit: int, peers: Sequence[str]) -> None:
-        self.inner.wait_for_room(limit, peers)
+    def wait_for_backlog(self, limit: int, peers: Sequence[str]) -> None:
+        self.inner.wait_for_backlog(limit, peers)
 
     def backlog(self, peer: str) -> int:
         return self.inner.backlog(peer)
 
-    def close(self, longest: float | None = None) -> None:
-        self.inner.close(longest)
+    def close(self, timeout: float | None = None) -> None:
+        self.inner.close(timeout)
 
     def abort(self) -> None:
         self.inner.abort()
@@ -78,7 +78,7 @@ class View:
 
     result: Any = None
     meter: Meter = field(default_factory=Meter)
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: DisclosureLedger = field(default_factory=DisclosureLedger)
     received: list[Received] = field(default_factory=list)
     corrections: list[Received] = field(default_factory=list)
     """What came from the dealer."""
@@ -94,19 +94,19 @@ def play(
     program: Program,
     n_parties: int,
     inputs: Sequence[Any] | None = None,
-    link: Link | None = None,
+    link: NetworkModel | None = None,
 ) -> list[View]:
     """Run a program in threads and return everybody's view."""
     names = [f"party{index + 1}" for index in range(n_parties)]
-    channels = memory_channels([*names, DEALER], deadline=30)
+    channels = create_memory_channels([*names, DEALER_NAME], peer_timeout=30)
     views = [View() for _ in names]
     failures: list[BaseException] = []
 
     def party(index: int) -> None:
         view, channel = views[index], RecordingChannel(channels[names[index]])
         with channel:
-            runtime = Party(index, names, channel, LiveSource(channel, [DEALER]), link)
-            channel.inner.where = lambda: runtime.step_name
+            runtime = Party(index, names, channel, LiveReceiver(channel, [DEALER_NAME]), link)
+            channel.inner.current_step = lambda: runtime.step_name
             runtime.on_open = lambda _, __, value: view.opened.append(value.copy())
             view.meter, view.ledger = runtime.meter, runtime.ledger
             view.received, view.corrections = channel.received, channel.corrections
@@ -114,7 +114,7 @@ def play(
                 view.result = program(runtime, None if inputs is None else inputs[index])
                 runtime.finish()
             finally:
-                runtime.release()
+                runtime.shut_down()
 
     def guard(body: Any, *arguments: Any) -> None:
         try:
@@ -123,7 +123,7 @@ def play(
             failures.append(error)
 
     threads = [threading.Thread(target=guard, args=(party, index)) for index in range(n_parties)]
-    dealer = (run_dealer, program, names, channels[DEALER])
+    dealer = (run_dealer, program, names, channels[DEALER_NAME])
     threads.append(threading.Thread(target=guard, args=dealer))
     for thread in threads:
         thread.start()
@@ -157,15 +157,15 @@ def costs_by_step(meters: Sequence[Meter]) -> dict[str, Cost]:
     return {step: cost for step, cost in found.items() if cost != Cost()}
 
 
-def counted(program: Program, n_parties: int, link: Link | None = None) -> dict[str, Cost]:
+def counted(program: Program, n_parties: int, link: NetworkModel | None = None) -> dict[str, Cost]:
     """What a counter says of every step of a program that costs something."""
-    counter = Counter(n_parties, link)
+    counter = CostCounter(n_parties, link)
     program(counter, None)
-    return {step: cost for step, cost in counter.steps.items() if cost != Cost()}
+    return {step: cost for step, cost in counter.cost_by_step.items() if cost != Cost()}
 
 
 def check_count(
-    program: Program, views: Sequence[View], link: Link | None = None
+    program: Program, views: Sequence[View], link: NetworkModel | None = None
 ) -> dict[str, Cost]:
     """Check that a counter says of every step what the meters measured; return that."""
     found = measured_steps(views)

@@ -16,24 +16,30 @@ from privet.arithmetic.shares import Share
 from privet.errors import CorrelationError, PeerMisbehavedError, PrivetError, UnavailableError
 from privet.gates.beaver import multiply
 from privet.runtime.correlations.dealer import Dealer
-from privet.runtime.correlations.files import FileSource
-from privet.runtime.correlations.seeds import mark_of
-from privet.runtime.correlations.source import LiveSink, Undealt
+from privet.runtime.correlations.files import PreprocessingFile
+from privet.runtime.correlations.seeds import compute_seed_mark
+from privet.runtime.correlations.source import LiveSender, NoCorrelations
 from privet.runtime.local.launcher import simulate
 from privet.runtime.party import Party
-from privet.runtime.run import DEALER, bytes_ahead, deal_ahead, run_dealer, run_party
+from privet.runtime.run import (
+    DEALER_NAME,
+    count_preprocessing_bytes,
+    preprocess,
+    run_dealer,
+    run_party,
+)
 from privet.runtime.runtime import Runtime
-from privet.transport.memory import MemoryChannel, memory_channels
+from privet.transport.memory import MemoryChannel, create_memory_channels
 from privet.transport.tls import Identity, create_identity
 
 NAMES = ["party1", "party2", "party3"]
 
 
 def products(runtime: Runtime, _: object = None, times: int = 5, size: int = 100) -> Any:
-    x = runtime.public(np.full(size, 3, dtype=np.uint64), Z64)
+    x = runtime.share_public(np.full(size, 3, dtype=np.uint64), Z64)
     for _i in range(times):
         x = multiply(runtime, x, x)
-    return runtime.reveal(x, to=[0, 1, 2], what="x")
+    return runtime.reveal(x, recipients=[0, 1, 2], disclosure="x")
 
 
 @pytest.fixture(scope="module")
@@ -44,18 +50,18 @@ def dealer(tmp_path_factory: pytest.TempPathFactory) -> Identity:
 @pytest.fixture
 def paths(tmp_path: Path, dealer: Identity) -> list[Path]:
     """A dealer's files for `products`, written before any participant is there."""
-    return deal_ahead(products, NAMES, tmp_path, dealer, {"for": "products"})
+    return preprocess(products, NAMES, tmp_path, dealer, {"for": "products"})
 
 
 def consume(paths: list[Path], dealer: Identity, program: Any = products) -> list[Any]:
     """Run a program with files, each participant with a record of its own beside its file."""
-    channels = memory_channels(NAMES, deadline=5)
+    channels = create_memory_channels(NAMES, peer_timeout=5)
     results: list[Any] = [None] * 3
 
     def party(index: int) -> None:
         try:
-            with closing(FileSource(paths[index], dealer.fingerprint)) as source:
-                source.take(paths[index].parent / "used")
+            with closing(PreprocessingFile(paths[index], dealer.fingerprint)) as source:
+                source.consume(paths[index].parent / "used")
                 channel = channels[NAMES[index]]
                 results[index] = run_party(program, index, NAMES, None, channel, source).result
         except Exception as error:  # noqa: BLE001
@@ -83,8 +89,8 @@ def test_participants_run_with_the_dealer_gone(paths: list[Path], dealer: Identi
 def test_a_file_says_what_it_is_for(paths: list[Path], dealer: Identity) -> None:
     covers = []
     for path in paths:
-        with closing(FileSource(path, dealer.fingerprint)) as source:
-            covers.append(source.cover)
+        with closing(PreprocessingFile(path, dealer.fingerprint)) as source:
+            covers.append(source.manifest)
     assert [(cover.participant, cover.number) for cover in covers] == [
         *zip(NAMES, range(3), strict=True)
     ]
@@ -96,8 +102,8 @@ def test_a_file_says_what_it_is_for(paths: list[Path], dealer: Identity) -> None
 @pytest.mark.parametrize("times", [1, 5, 12])
 def test_the_room_that_files_take_is_known(tmp_path: Path, dealer: Identity, times: int) -> None:
     program = partial(products, times=times, size=33)
-    needed = bytes_ahead(program, NAMES, dealer, {"a": "b"})
-    found = deal_ahead(program, NAMES, tmp_path, dealer, {"a": "b"})
+    needed = count_preprocessing_bytes(program, NAMES, dealer, {"a": "b"})
+    found = preprocess(program, NAMES, tmp_path, dealer, {"a": "b"})
     assert sum(path.stat().st_size for path in found) == needed
 
 
@@ -116,11 +122,11 @@ def test_correlations_are_used_once(paths: list[Path], dealer: Identity) -> None
 
 
 def test_the_record_tells_nothing_of_the_seed(paths: list[Path], dealer: Identity) -> None:
-    with closing(FileSource(paths[0], dealer.fingerprint)) as source:
-        source.take(paths[0].parent / "used")
-        _, (seed,) = source.start(0)
+    with closing(PreprocessingFile(paths[0], dealer.fingerprint)) as source:
+        source.consume(paths[0].parent / "used")
+        _, (seed,) = source.receive_seeds(0)
     (mark,) = (paths[0].parent / "used").iterdir()
-    assert (mark.name, mark.read_bytes()) == (mark_of(seed), b"")
+    assert (mark.name, mark.read_bytes()) == (compute_seed_mark(seed), b"")
     assert seed.hex() not in mark.name
     assert mark.name not in seed.hex()
 
@@ -129,7 +135,7 @@ def test_parts_of_two_dealings_do_not_meet(
     paths: list[Path], tmp_path: Path, dealer: Identity
 ) -> None:
     (tmp_path / "second").mkdir()
-    others = deal_ahead(products, NAMES, tmp_path / "second", dealer, {})
+    others = preprocess(products, NAMES, tmp_path / "second", dealer, {})
     with pytest.raises((CorrelationError, PeerMisbehavedError)):
         consume([paths[0], others[1], others[2]], dealer)
 
@@ -159,7 +165,7 @@ def refused(path: Path, dealer: Identity, match: str) -> None:
     """Opening a file fails with its name and a next step, and leaves it as it is."""
     before = path.read_bytes()
     with pytest.raises(CorrelationError, match=match) as caught:
-        FileSource(path, dealer.fingerprint)
+        PreprocessingFile(path, dealer.fingerprint)
     assert str(path) in str(caught.value)
     assert "ask the dealer for a new dealing" in str(caught.value)
     assert path.read_bytes() == before
@@ -178,7 +184,7 @@ def test_every_changed_byte_is_found(paths: list[Path], dealer: Identity) -> Non
         changed[place] ^= 1
         paths[0].write_bytes(changed)
         with pytest.raises(CorrelationError, match="ask the dealer for a new dealing"):
-            FileSource(paths[0], dealer.fingerprint)
+            PreprocessingFile(paths[0], dealer.fingerprint)
 
 
 def test_a_cover_that_is_nonsense(paths: list[Path], dealer: Identity) -> None:
@@ -207,7 +213,7 @@ def test_a_file_of_another_dealer(tmp_path: Path, dealer: Identity) -> None:
         (stranger, "was signed with the certificate"),
         (replace(stranger, certificate=dealer.certificate), "was cut short or changed"),
     ):
-        path, other = deal_ahead(products, ["a", "b"], tmp_path, liar, {})
+        path, other = preprocess(products, ["a", "b"], tmp_path, liar, {})
         refused(path, dealer, complaint)
         path.unlink()
         other.unlink()
@@ -227,7 +233,7 @@ def test_files_are_never_overwritten(paths: list[Path], dealer: Identity) -> Non
     before = paths[1].read_bytes()
     paths[0].unlink()
     with pytest.raises(UnavailableError, match=r"party2\.correlations: exists already"):
-        deal_ahead(products, NAMES, paths[0].parent, dealer, {})
+        preprocess(products, NAMES, paths[0].parent, dealer, {})
     assert paths[1].read_bytes() == before
     assert not paths[0].exists()  # half a dealing is of no use
 
@@ -238,7 +244,7 @@ def test_a_dealing_that_fails_leaves_nothing(tmp_path: Path, dealer: Identity) -
         raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="the disk is full"):
-        deal_ahead(program, NAMES, tmp_path, dealer, {})
+        preprocess(program, NAMES, tmp_path, dealer, {})
     assert not list(tmp_path.iterdir())
 
 
@@ -254,9 +260,9 @@ class Counting(MemoryChannel):
 
 def test_the_dealer_runs_ahead_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     """100 MB for participants that start late and take turns in being slow; 3 MB wait at most."""
-    monkeypatch.setattr("privet.runtime.run.LiveSink", partial(LiveSink, ahead=1 << 20))
-    channels = memory_channels([*NAMES, DEALER], deadline=20)
-    channels[DEALER].__class__ = Counting
+    monkeypatch.setattr("privet.runtime.run.LiveSender", partial(LiveSender, max_backlog=1 << 20))
+    channels = create_memory_channels([*NAMES, DEALER_NAME], peer_timeout=20)
+    channels[DEALER_NAME].__class__ = Counting
 
     def program(runtime: Runtime, _: object = None) -> None:
         for i in range(400):
@@ -266,13 +272,15 @@ def test_the_dealer_runs_ahead_only_so_far(monkeypatch: pytest.MonkeyPatch) -> N
                 runtime.derived((1 << 15,), Z64)
                 runtime.open(Share(np.zeros(1, dtype=np.uint64), Z64))
             elif isinstance(runtime, Dealer):
-                runtime.deal(np.zeros(1 << 15, dtype=np.uint64), Z64)
+                runtime.distribute(np.zeros(1 << 15, dtype=np.uint64), Z64)
 
     def party(index: int) -> None:
         run_party(program, index, NAMES, None, channels[NAMES[index]])
 
     threads = [threading.Thread(target=party, args=(index,)) for index in range(3)]
-    threads.append(threading.Thread(target=run_dealer, args=(program, NAMES, channels[DEALER])))
+    threads.append(
+        threading.Thread(target=run_dealer, args=(program, NAMES, channels[DEALER_NAME]))
+    )
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -291,18 +299,18 @@ def test_large_corrections_are_spread_evenly() -> None:
             if isinstance(runtime, Party):
                 runtime.derived((size,), Z64)
             elif isinstance(runtime, Dealer):
-                runtime.deal(np.zeros(size, dtype=np.uint64), Z64)
+                runtime.distribute(np.zeros(size, dtype=np.uint64), Z64)
         return 0
 
     outcome = simulate(program, 3)
-    received = [meter.total("offline").received for meter in outcome.meters]
+    received = [meter.sum_traffic("offline").received for meter in outcome.meters]
     assert max(received) - min(received) <= 80_000 + 60 * 40
 
 
 def test_a_dealer_with_more_to_give_is_noticed() -> None:
     def program(runtime: Runtime, _: object = None) -> None:
         if isinstance(runtime, Dealer):
-            runtime.deal(np.zeros(2, dtype=np.uint64), Z64)
+            runtime.distribute(np.zeros(2, dtype=np.uint64), Z64)
 
     with pytest.raises((CorrelationError, PeerMisbehavedError)):
         simulate(program, 2)
@@ -322,12 +330,14 @@ def test_a_program_without_a_dealer() -> None:
 
         try:
             channel = channels[name]
-            found[name] = run_party(program, index, ["a", "b"], None, channel, Undealt()).result
+            found[name] = run_party(
+                program, index, ["a", "b"], None, channel, NoCorrelations()
+            ).result
         except PrivetError as error:  # who does not need any loses the other
             found[name] = error
 
     for computes in (False, True):
-        channels.update(memory_channels(["a", "b"]))
+        channels.update(create_memory_channels(["a", "b"]))
         threads = [
             threading.Thread(target=role, args=(index, name, computes), daemon=True)
             for index, name in enumerate(("a", "b"))

@@ -14,17 +14,17 @@ import pytest
 
 from privet.arithmetic.prg import SEED_BYTES
 from privet.arithmetic.rings import Z64
-from privet.arithmetic.shares import HOLDERS
+from privet.arithmetic.shares import N_HOLDERS
 from privet.errors import CorrelationError, PeerError
 from privet.runtime.correlations import replicated
-from privet.runtime.correlations.replicated import Fellows, OneOfThree, SinkOfThree
-from privet.runtime.correlations.seeds import NAME_BYTES
-from privet.runtime.correlations.source import LiveSource
+from privet.runtime.correlations.replicated import DealerPeers, ReplicatedDealer, ReplicatedSender
+from privet.runtime.correlations.seeds import RANDOMNESS_ID_BYTES
+from privet.runtime.correlations.source import LiveReceiver
 from privet.runtime.local.launcher import simulate
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
 from privet.transport.channel import Array, Channel
-from privet.transport.memory import memory_channels
+from privet.transport.memory import create_memory_channels
 
 DEALERS = ("dealer1", "dealer2", "dealer3")
 PARTIES = ("party1", "party2")
@@ -32,12 +32,12 @@ Tamper = Callable[[int, int, Array], Array]
 """What becomes of what one dealer sends to one participant as they start."""
 
 
-class _Tampering(SinkOfThree):
+class _Tampering(ReplicatedSender):
     """A dealer's streams to participants, one message of which is not what it should be."""
 
-    def __init__(self, channel: Channel, others: Fellows, tamper: Tamper) -> None:
+    def __init__(self, channel: Channel, others: DealerPeers, tamper: Tamper) -> None:
         super().__init__(channel, PARTIES, others)
-        self._tamper = partial(tamper, others.number)
+        self._tamper = partial(tamper, others.dealer_index)
 
     def send(self, party: int, array: Array, tag: int) -> None:
         super().send(party, self._tamper(party, array), tag)
@@ -45,21 +45,21 @@ class _Tampering(SinkOfThree):
 
 def start(
     tamper: Tamper = lambda dealer, party, start: start,
-) -> tuple[dict[int, OneOfThree], dict[int, Party]]:
+) -> tuple[dict[int, ReplicatedDealer], dict[int, Party]]:
     """Let three dealers and two participants draw seeds; raise what a participant raises."""
-    channels = memory_channels([*DEALERS, *PARTIES], deadline=10)
-    dealers: dict[int, OneOfThree] = {}
+    channels = create_memory_channels([*DEALERS, *PARTIES], peer_timeout=10)
+    dealers: dict[int, ReplicatedDealer] = {}
     participants: dict[int, Party] = {}
     failures: list[BaseException] = []
 
     def dealer(number: int) -> None:
         channel = channels[DEALERS[number]]
-        others = Fellows(number, DEALERS, channel)
+        others = DealerPeers(number, DEALERS, channel)
         sink = _Tampering(channel, others, tamper)
-        dealers[number] = OneOfThree(len(PARTIES), sink, others)
+        dealers[number] = ReplicatedDealer(len(PARTIES), sink, others)
 
     def participant(index: int) -> None:
-        source = LiveSource(channels[PARTIES[index]], DEALERS)
+        source = LiveReceiver(channels[PARTIES[index]], DEALERS)
         participants[index] = Party(index, PARTIES, channels[PARTIES[index]], source)
 
     def guard(body: Callable[[int], None], number: int, name: str) -> None:
@@ -84,7 +84,7 @@ def start(
 
 
 def seeds_of(participant: Party) -> list[bytes]:
-    return [stream.seed for stream in participant._shared.streams]
+    return [stream.seed for stream in participant._share_prg.prgs]
 
 
 def test_a_dealer_knows_two_of_three_seeds_of_each_participant() -> None:
@@ -92,29 +92,31 @@ def test_a_dealer_knows_two_of_three_seeds_of_each_participant() -> None:
     dealers, participants = start()
     for index, participant in participants.items():
         ours = seeds_of(participant)
-        assert len(ours) == HOLDERS
+        assert len(ours) == N_HOLDERS
         for number, dealer in dealers.items():
-            known = [part.streams[index].seed for part in dealer._shares]
-            assert known == [ours[number], ours[(number + 1) % HOLDERS]]
-            private = [part[index].seed for part in dealer._privates]
-            has = [stream.seed for stream in participant._private.streams]
-            assert private == [has[number], has[(number + 1) % HOLDERS]]
+            known = [part.prgs[index].seed for part in dealer._share_prgs]
+            assert known == [ours[number], ours[(number + 1) % N_HOLDERS]]
+            private = [part[index].seed for part in dealer._private_prgs]
+            has = [stream.seed for stream in participant._private_prg.prgs]
+            assert private == [has[number], has[(number + 1) % N_HOLDERS]]
     every = [
         stream.seed
         for participant in participants.values()
-        for streams in (participant._shared.streams, participant._private.streams)
+        for streams in (participant._share_prg.prgs, participant._private_prg.prgs)
         for stream in streams
     ]
-    every += [dealers[k]._fellows.stream((k + 1) % HOLDERS).seed for k in range(HOLDERS)]
-    assert len(set(every)) == len(every) == 2 * HOLDERS * len(PARTIES) + HOLDERS
+    every += [
+        dealers[k]._dealer_peers.get_pair_prg((k + 1) % N_HOLDERS).seed for k in range(N_HOLDERS)
+    ]
+    assert len(set(every)) == len(every) == 2 * N_HOLDERS * len(PARTIES) + N_HOLDERS
 
 
 def test_two_dealers_have_a_stream_that_the_third_has_not() -> None:
     dealers, _ = start()
     streams = {
-        (k, other): dealers[k]._fellows.stream(other).seed
-        for k in range(HOLDERS)
-        for other in range(HOLDERS)
+        (k, other): dealers[k]._dealer_peers.get_pair_prg(other).seed
+        for k in range(N_HOLDERS)
+        for other in range(N_HOLDERS)
         if other != k
     }
     for (k, other), seed in streams.items():
@@ -123,19 +125,19 @@ def test_two_dealers_have_a_stream_that_the_third_has_not() -> None:
             [(other, k), (k, other)],
         )
         with pytest.raises(KeyError):
-            dealers[k]._fellows.stream(k)
+            dealers[k]._dealer_peers.get_pair_prg(k)
 
 
 def test_a_part_of_a_seed_goes_to_one_other_dealer(monkeypatch: pytest.MonkeyPatch) -> None:
     """To the one before it, in what it is told; nothing like it goes to the next one."""
     told: dict[tuple[int, int], bytes] = {}
-    tell = Fellows._tell
+    tell = DealerPeers._send_bytes
 
-    def noted(self: Fellows, other: int, content: bytes) -> None:
-        told[self.number, other] = content
+    def noted(self: DealerPeers, other: int, content: bytes) -> None:
+        told[self.dealer_index, other] = content
         tell(self, other, content)
 
-    monkeypatch.setattr(Fellows, "_tell", noted)
+    monkeypatch.setattr(DealerPeers, "_send_bytes", noted)
     starts: dict[tuple[int, int], bytes] = {}
 
     def note(dealer: int, party: int, start: Array) -> Array:
@@ -143,28 +145,28 @@ def test_a_part_of_a_seed_goes_to_one_other_dealer(monkeypatch: pytest.MonkeyPat
         return start
 
     start(note)
-    for number in range(HOLDERS):
-        after, before = (number + 1) % HOLDERS, (number + 2) % HOLDERS
-        assert len(told[number, after]) == NAME_BYTES + SEED_BYTES
-        assert len(told[number, before]) == NAME_BYTES + SEED_BYTES * (1 + len(PARTIES))
+    for number in range(N_HOLDERS):
+        after, before = (number + 1) % N_HOLDERS, (number + 2) % N_HOLDERS
+        assert len(told[number, after]) == RANDOMNESS_ID_BYTES + SEED_BYTES
+        assert len(told[number, before]) == RANDOMNESS_ID_BYTES + SEED_BYTES * (1 + len(PARTIES))
         for party in range(len(PARTIES)):
-            part = starts[number, party][NAME_BYTES + 4 :][:SEED_BYTES]
+            part = starts[number, party][RANDOMNESS_ID_BYTES + 4 :][:SEED_BYTES]
             assert part in told[number, before]
             assert [pair for pair, content in told.items() if part in content] == [(number, before)]
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("dealer", range(HOLDERS))
+@pytest.mark.parametrize("dealer", range(N_HOLDERS))
 def test_copies_of_a_seed_that_differ_are_refused(dealer: int, seed: int) -> None:
     """With the names of both dealers that should have it."""
 
     def tamper(number: int, party: int, start: Array) -> Array:
         changed = start.copy()
         if (number, party) == (dealer, 1):
-            changed[NAME_BYTES + 4 + seed * SEED_BYTES] ^= 1
+            changed[RANDOMNESS_ID_BYTES + 4 + seed * SEED_BYTES] ^= 1
         return changed
 
-    other = (dealer + (1 if seed else -1)) % HOLDERS
+    other = (dealer + (1 if seed else -1)) % N_HOLDERS
     with pytest.raises(CorrelationError, match="should have the same seed for us") as caught:
         start(tamper)
     (innocent,) = {*DEALERS} - {DEALERS[dealer], DEALERS[other]}
@@ -173,7 +175,7 @@ def test_copies_of_a_seed_that_differ_are_refused(dealer: int, seed: int) -> Non
     assert innocent not in str(caught.value)
 
 
-@pytest.mark.parametrize("dealer", range(HOLDERS))
+@pytest.mark.parametrize("dealer", range(N_HOLDERS))
 def test_two_dealings_do_not_meet(dealer: int) -> None:
     def tamper(number: int, party: int, start: Array) -> Array:
         changed = start.copy()
@@ -193,7 +195,7 @@ def test_seeds_of_another_nonce_are_refused(seed: int) -> None:
     def tamper(number: int, party: int, start: Array) -> Array:
         changed = start.copy()
         if (number, party) == (1, 0):
-            changed[NAME_BYTES + 4 + 2 * SEED_BYTES + 16 * seed] ^= 1
+            changed[RANDOMNESS_ID_BYTES + 4 + 2 * SEED_BYTES + 16 * seed] ^= 1
         return changed
 
     with pytest.raises(CorrelationError, match=r"dealer2.*another nonce than ours"):
@@ -204,7 +206,7 @@ def test_what_is_for_another_participant_is_refused() -> None:
     def tamper(number: int, party: int, start: Array) -> Array:
         changed = start.copy()
         if number == 2:
-            changed[NAME_BYTES] ^= 1
+            changed[RANDOMNESS_ID_BYTES] ^= 1
         return changed
 
     with pytest.raises(CorrelationError, match="is for participant"):
@@ -216,12 +218,12 @@ def test_a_dealing_has_a_name_of_its_own() -> None:
     names: list[bytes] = []
 
     def note(dealer: int, party: int, start: Array) -> Array:
-        names.append(start[:NAME_BYTES].tobytes())
+        names.append(start[:RANDOMNESS_ID_BYTES].tobytes())
         return start
 
     for _ in range(2):
         start(note)
-    each = HOLDERS * len(PARTIES)
+    each = N_HOLDERS * len(PARTIES)
     assert [names.count(name) for name in names] == [each] * (2 * each)
 
 
@@ -253,9 +255,11 @@ def test_dealers_that_repeat_themselves_repeat_no_stream(restored: Callable[[], 
     first, _ = start()
     restored()
     second, _ = start()
-    for number in range(HOLDERS):
-        other = (number + 1) % HOLDERS
-        before, after = (each[number]._fellows.stream(other).seed for each in (first, second))
+    for number in range(N_HOLDERS):
+        other = (number + 1) % N_HOLDERS
+        before, after = (
+            each[number]._dealer_peers.get_pair_prg(other).seed for each in (first, second)
+        )
         assert before != after
 
 

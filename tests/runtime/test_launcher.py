@@ -21,7 +21,7 @@ def dot(runtime: Runtime, vector: np.ndarray | None) -> Any:
     """The secure dot product of the developer documentation's quickstart."""
     x = runtime.share(vector, owner=0, shape=(1000,), ring=Z64)
     y = runtime.share(vector, owner=1, shape=(1000,), ring=Z64)
-    return runtime.reveal(multiply(runtime, x, y).sum(), to=[0], what="dot product")
+    return runtime.reveal(multiply(runtime, x, y).sum(), recipients=[0], disclosure="dot product")
 
 
 VECTORS = [np.arange(1000, dtype=np.uint64), np.full(1000, 2, dtype=np.uint64), None, None]
@@ -31,8 +31,8 @@ VECTORS = [np.arange(1000, dtype=np.uint64), np.full(1000, 2, dtype=np.uint64), 
 def test_a_program_runs_the_same_everywhere(network: str) -> None:
     outcome = simulate(dot, 4, VECTORS, network=network)
     assert outcome.results == [999_000, None, None, None]
-    assert outcome.ledgers[2].entries[0].what == "dot product"
-    assert len({meter.total().rounds for meter in outcome.meters}) == 1
+    assert outcome.ledgers[2].entries[0].disclosure == "dot product"
+    assert len({meter.sum_traffic().rounds for meter in outcome.meters}) == 1
 
 
 @pytest.mark.parametrize("network", ["memory", "loopback"])
@@ -42,10 +42,10 @@ def test_the_dealer_may_be_done_before(network: str) -> None:
 
 
 def rounds(runtime: Runtime, _: object) -> float:
-    x = runtime.public(np.zeros(1, dtype=np.uint64), Z64)
+    x = runtime.share_public(np.zeros(1, dtype=np.uint64), Z64)
     start = time.monotonic()
     for _i in range(20):
-        runtime.reveal(x, to=[0, 1], what="nothing")
+        runtime.reveal(x, recipients=[0, 1], disclosure="nothing")
     return time.monotonic() - start
 
 
@@ -62,9 +62,13 @@ def carries(runtime: Runtime, _: object) -> tuple[float, float]:
         if isinstance(runtime, Party):
             runtime.derived(half, Z64)
         elif isinstance(runtime, Dealer):
-            runtime.deal(np.zeros(half, dtype=np.uint64), Z64)
+            runtime.distribute(np.zeros(half, dtype=np.uint64), Z64)
     dealt = time.monotonic()
-    runtime.reveal(runtime.public(np.zeros(half, dtype=np.uint64), Z64), to=[0, 1], what="x")
+    runtime.reveal(
+        runtime.share_public(np.zeros(half, dtype=np.uint64), Z64),
+        recipients=[0, 1],
+        disclosure="x",
+    )
     return dealt - started, time.monotonic() - started
 
 
@@ -97,13 +101,17 @@ def test_dealing_ahead_is_timed_apart() -> None:
 def fails(runtime: Runtime, _: object) -> None:
     if isinstance(runtime, Party) and runtime.index == 1:
         raise DataError("the table of party2 is empty")
-    runtime.reveal(runtime.public(np.zeros(1, dtype=np.uint64), Z64), to=[0], what="x")
+    runtime.reveal(
+        runtime.share_public(np.zeros(1, dtype=np.uint64), Z64), recipients=[0], disclosure="x"
+    )
 
 
 def dies(runtime: Runtime, _: object) -> None:
     if isinstance(runtime, Party) and runtime.index == 1:
         os._exit(9)
-    runtime.reveal(runtime.public(np.zeros(1, dtype=np.uint64), Z64), to=[0], what="x")
+    runtime.reveal(
+        runtime.share_public(np.zeros(1, dtype=np.uint64), Z64), recipients=[0], disclosure="x"
+    )
 
 
 @pytest.mark.parametrize("network", ["memory", "loopback"])

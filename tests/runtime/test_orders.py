@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from privet import errors
-from privet.data.sources.base import naming
-from privet.runtime.workers import Head, Worker
-from privet.transport.memory import memory_channels
+from privet.data.sources.base import locate_errors
+from privet.runtime.workers import CommandLoop, WorkerHandle
+from privet.transport.memory import create_memory_channels
 
 
 def told(error: BaseException) -> errors.PrivetError:
     """Return what a head raises when its worker has failed so."""
-    link = memory_channels(["head", "worker"])
-    Worker(link["worker"], "head").failed(error, "table/sums")
+    link = create_memory_channels(["head", "worker"])
+    CommandLoop(link["worker"], "head").send_failure(error, "table/sums")
     with pytest.raises(errors.PrivetError) as caught:
-        Head(link["head"], "worker", 2).answer([])
+        WorkerHandle(link["head"], "worker", 2).receive_response([])
     return caught.value
 
 
@@ -28,7 +28,7 @@ def test_it_is_of_the_same_kind(kind: type[errors.PrivetError]) -> None:
 
 def test_a_table_that_cannot_be_read() -> None:
     """It is no lost worker: the user is to see to the table."""
-    with pytest.raises(errors.DataError) as caught, naming("rows.parquet"):
+    with pytest.raises(errors.DataError) as caught, locate_errors("rows.parquet"):
         raise FileNotFoundError
     error = told(caught.value)
     assert type(error) is errors.DataError

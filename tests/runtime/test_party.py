@@ -6,33 +6,41 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.arithmetic.rings import BITS, Z32, Z36, Z64, Ring, add_counting_wraps, integers_modulo
+from privet.arithmetic.rings import (
+    BIT_RING,
+    Z32,
+    Z36,
+    Z64,
+    Ring,
+    add_counting_wraps,
+    get_integer_ring,
+)
 from privet.arithmetic.shares import Share
 from privet.errors import CorrelationError, PeerError, PeerMisbehavedError, ResultError
-from privet.runtime.accounting import Disclosure
+from privet.runtime.accounting import LedgerEntry
 from privet.runtime.correlations.dealer import Dealer
-from privet.runtime.cost import Cost, Counter
+from privet.runtime.cost import Cost, CostCounter
 from privet.runtime.local.launcher import simulate
-from privet.runtime.opening import USUAL_BYTES
+from privet.runtime.opening import DEFAULT_ALL_TO_ALL_BYTES
 from privet.runtime.party import Party
-from privet.runtime.runtime import Runtime, Things
+from privet.runtime.runtime import ArgmaxCandidates, Runtime
 from tests.runtime.harness import check_count, measured, play
 
 PARTIES = (2, 3, 5)
-LARGE = USUAL_BYTES // 8 + 3  # 64-bit elements that no longer go all-to-all
+LARGE = DEFAULT_ALL_TO_ALL_BYTES // 8 + 3  # 64-bit elements that no longer go all-to-all
 
 
 def opening_cost(nbytes: int, n_parties: int) -> Cost:
     """What opening so many bytes costs, where slices of them are no longer than they."""
-    if nbytes <= USUAL_BYTES or n_parties == 2:
-        return Cost(rounds=1, online=n_parties * (n_parties - 1) * nbytes)
-    return Cost(rounds=2, online=2 * (n_parties - 1) * nbytes)
+    if nbytes <= DEFAULT_ALL_TO_ALL_BYTES or n_parties == 2:
+        return Cost(rounds=1, online_bytes=n_parties * (n_parties - 1) * nbytes)
+    return Cost(rounds=2, online_bytes=2 * (n_parties - 1) * nbytes)
 
 
 def counting(counter: Runtime, _: object, shapes: list[tuple[int, ...]], rings: list[Ring]) -> None:
     """What `opening` opens, counted."""
-    assert isinstance(counter, Counter)
-    counter.open(*(Share.unknown(s, r) for s, r in zip(shapes, rings, strict=True)))
+    assert isinstance(counter, CostCounter)
+    counter.count_opening(*(Share.unknown(s, r) for s, r in zip(shapes, rings, strict=True)))
 
 
 def opening(runtime: Runtime, parts: list[np.ndarray], rings: list[Ring]) -> Any:
@@ -43,7 +51,7 @@ def opening(runtime: Runtime, parts: list[np.ndarray], rings: list[Ring]) -> Any
 
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 3), (LARGE,), (2, LARGE)])
-@pytest.mark.parametrize("ring", [Z64, Z32, BITS], ids=lambda ring: ring.name)
+@pytest.mark.parametrize("ring", [Z64, Z32, BIT_RING], ids=lambda ring: ring.name)
 def test_opening_adds_shares_up(n: int, shape: tuple[int, ...], ring: Ring) -> None:
     rng = np.random.default_rng(0)
     top = (1 << ring.bits) - 1
@@ -61,7 +69,7 @@ def test_opening_adds_shares_up(n: int, shape: tuple[int, ...], ring: Ring) -> N
 @pytest.mark.parametrize("size", [3, LARGE])
 def test_one_opening_serves_many(n: int, size: int) -> None:
     """Values of several rings and shapes, in one round of messages."""
-    rings = [Z64, BITS, Z32, Z64]
+    rings = [Z64, BIT_RING, Z32, Z64]
     shapes = [(size,), (5, 3), (size, 1), (0,)]
     rng = np.random.default_rng(1)
     inputs = [
@@ -81,7 +89,7 @@ def test_one_opening_serves_many(n: int, size: int) -> None:
 @pytest.mark.parametrize("length", [1, 7, 100_003])
 def test_narrow_rings_are_opened_as_narrow(n: int, length: int) -> None:
     """Elements of 1, 5 and 36 bits, whose upper bits are litter: together, and each alone."""
-    rings = [integers_modulo(1), integers_modulo(5), Z36]
+    rings = [get_integer_ring(1), get_integer_ring(5), Z36]
     rng = np.random.default_rng(length)
     inputs = [
         [rng.integers(0, 255, length).astype(np.uint8) for _ in range(2)]
@@ -95,18 +103,18 @@ def test_narrow_rings_are_opened_as_narrow(n: int, length: int) -> None:
         for view in views:
             for k, value in zip(chosen, view.result, strict=True):
                 total = rings[k].sum(np.stack([parts[k] for parts in inputs]), 0)
-                assert (value == rings[k].reduce(total)).all()
+                assert (value == rings[k].reduce_modulus(total)).all()
         program = partial(counting, shapes=[(length,)] * len(chosen), rings=these)
         (cost,) = check_count(program, views).values()
         bits = sum(ring.bits for ring in these) * length
         share = 2 * (n - 1) if cost.rounds == 2 else n * (n - 1)
         # Every slice of every ring ends with a byte that may not be full, of each size of chunks.
-        assert bits / 8 <= cost.online / share < bits / 8 + 2 * n * len(these)
+        assert bits / 8 <= cost.online_bytes / share < bits / 8 + 2 * n * len(these)
 
 
 def sharing(runtime: Runtime, values: np.ndarray) -> Any:
     x = runtime.share(values, owner=1, shape=(1000,), ring=Z64)
-    return runtime.reveal(x, to=[0, 1], what="x")
+    return runtime.reveal(x, recipients=[0, 1], disclosure="x")
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -118,7 +126,7 @@ def test_sharing_and_revealing(n: int) -> None:
             assert (view.result == 1).all()
         else:
             assert view.result is None
-        assert view.ledger.entries == [Disclosure("x", ("party1", "party2"), 1000, "")]
+        assert view.ledger.entries == [LedgerEntry("x", ("party1", "party2"), 1000, "")]
     assert measured(views) == Cost(2, 8000 * ((n - 1) + 2 * (n - 1)), 0)
     check_count(sharing, views)
 
@@ -126,8 +134,8 @@ def test_sharing_and_revealing(n: int) -> None:
 def sharing_each(runtime: Runtime, values: list[np.ndarray | None] | None, ring: Ring) -> Any:
     owned = [None] * 4 if values is None else values
     owners = None if isinstance(runtime, Dealer) else [1, 0, 1, 1]
-    shares = runtime.share_each(owned, owners, (3, 5), ring)
-    return runtime.reveal(shares, to=[1], what="all")
+    shares = runtime.share_arrays(owned, owners, (3, 5), ring)
+    return runtime.reveal(shares, recipients=[1], disclosure="all")
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -148,7 +156,7 @@ def test_sharing_of_several(n: int, ring: Ring) -> None:
     # own is a byte of every array, at most.
     cost = measured(views)
     assert cost.rounds == 2
-    assert 0 <= 8 * cost.online - (n - 1) * 2 * 60 * ring.bits <= (n - 1) * 8 * 5
+    assert 0 <= 8 * cost.online_bytes - (n - 1) * 2 * 60 * ring.bits <= (n - 1) * 8 * 5
     check_count(program, views)
 
 
@@ -163,8 +171,8 @@ def publishing(runtime: Runtime, own: list[np.ndarray] | None) -> Any:
         assert own is not None
         found = runtime.publish(own, shapes, Z36)
         return [(k, position, array) for k, position, array in found]
-    if isinstance(runtime, Counter):
-        runtime.publish(Z36, [shape for theirs in shapes for shape in theirs])
+    if isinstance(runtime, CostCounter):
+        runtime.count_publication(Z36, [shape for theirs in shapes for shape in theirs])
     return None
 
 
@@ -184,7 +192,7 @@ def test_publishing(n: int) -> None:
             for position, array in enumerate(theirs):
                 assert (found[k, position] == array).all()
                 assert found[k, position].shape == array.shape
-    sent = sum(Z36.wire_bytes(rows * 3) for theirs in shapes for rows, _ in theirs)
+    sent = sum(Z36.count_packed_bytes(rows * 3) for theirs in shapes for rows, _ in theirs)
     assert measured(views) == Cost(1, (n - 1) * sent, 0)
     check_count(publishing, views)
 
@@ -209,37 +217,37 @@ def test_opening_to_owners(n: int) -> None:
         for k in range(n)
     ]
     views = play(opening_to_owners, n, inputs)
-    total = Z36.reduce(parts.sum(axis=0, dtype=np.uint64))
+    total = Z36.reduce_modulus(parts.sum(axis=0, dtype=np.uint64))
     for k, view in enumerate(views):
         opened, all_notes = view.result
         assert sorted(opened) == [j for j, owner in enumerate(owners) if owner == k]
         for j, value in opened.items():
-            assert (Z36.reduce(value) == total[j]).all()
+            assert (Z36.reduce_modulus(value) == total[j]).all()
         assert [note.tolist() for note in all_notes] == [note.tolist() for note in notes]
         assert len(view.opened) == owners.count(k)
-    sent = 3 * (Z36.wire_bytes(10) + Z32.wire_bytes(4))
+    sent = 3 * (Z36.count_packed_bytes(10) + Z32.count_packed_bytes(4))
     assert measured(views) == Cost(1, (n - 1) * sent, 0)
 
 
 def public(runtime: Runtime, _: object) -> Any:
     with runtime.step("outer"), runtime.step("inner"):
-        x = runtime.public(np.arange(3, dtype=np.uint64), Z64)
-        first = runtime.reveal(x, to=[0], what="x")
-        runtime.reveal(x[:2], to=[0], what="x")
-    runtime.reveal(x, to=[0], what="x")
+        x = runtime.share_public(np.arange(3, dtype=np.uint64), Z64)
+        first = runtime.reveal(x, recipients=[0], disclosure="x")
+        runtime.reveal(x[:2], recipients=[0], disclosure="x")
+    runtime.reveal(x, recipients=[0], disclosure="x")
     return first
 
 
 def test_steps_show_in_the_ledger_and_the_meter() -> None:
     views = play(public, 3)
     assert views[0].result.tolist() == [0, 1, 2]
-    assert views[1].ledger.summary() == [
-        Disclosure("x", ("party1",), 5, "outer/inner"),
-        Disclosure("x", ("party1",), 3, ""),
+    assert views[1].ledger.summarise() == [
+        LedgerEntry("x", ("party1",), 5, "outer/inner"),
+        LedgerEntry("x", ("party1",), 3, ""),
     ]
     assert views[1].meter.online["outer/inner"].rounds == 2
     assert views[1].meter.online["outer/inner"].sent == 40
-    assert views[1].meter.total().sent == 64
+    assert views[1].meter.sum_traffic().sent == 64
     assert check_count(public, views) == {
         "outer/inner": Cost(2, 2 * 40, 0),
         "": Cost(1, 2 * 24, 0),
@@ -273,7 +281,7 @@ def out_of_step(runtime: Runtime, _: object, change: str) -> Any:
                 runtime.derived((2,), Z64)
             elif isinstance(runtime, Dealer):
                 runtime.uniform((2,), Z64)
-                runtime.deal(np.zeros(2, dtype=np.uint64), Z64)
+                runtime.distribute(np.zeros(2, dtype=np.uint64), Z64)
     return None
 
 
@@ -295,7 +303,7 @@ def too_long(runtime: Runtime, _: object) -> None:
     """The dealer has more than the participants want."""
     if isinstance(runtime, Dealer):
         for _i in range(3):
-            runtime.deal(np.zeros(2, dtype=np.uint64), Z64)
+            runtime.distribute(np.zeros(2, dtype=np.uint64), Z64)
 
 
 @pytest.mark.parametrize("program", [too_short, too_long])
@@ -318,7 +326,7 @@ def test_participants_out_of_step_with_each_other_compute_nothing() -> None:
 def test_the_dealer_cannot_open() -> None:
     assert not hasattr(Dealer, "open")
     assert not hasattr(Dealer, "open_to_owners")
-    assert not hasattr(Dealer, "open_counting_wraps")
+    assert not hasattr(Dealer, "open_with_wraps")
 
 
 def test_a_winner_goes_to_all_and_its_detail_to_the_owner() -> None:
@@ -353,16 +361,16 @@ def test_a_number_of_the_winner_goes_to_its_receiver(receiver: int) -> None:
     assert [view.result for view in views] == [(2, -1, numbers[0]), (2, 7, numbers[1])]
     assert check_count(program, views) == {"": Cost(1, (2 + 3) * 3 * 8, 0)}
     for view in views:
-        assert view.ledger.entries[-1] == Disclosure("number", (f"party{receiver + 1}",), 1, "")
+        assert view.ledger.entries[-1] == LedgerEntry("number", (f"party{receiver + 1}",), 1, "")
     assert [len(view.opened[0]) for view in views] == [3 if k == receiver else 2 for k in range(2)]
 
 
 def choosing(
     finalists: list[list[int]], runtime: Runtime, _: None, receiver: int | None = None
 ) -> Any:
-    share = runtime.public(np.array(finalists, dtype=np.uint64), Z64)
-    things = Things((0, 1, 1), (9, 9, 9), ("thing", "detail"), receiver, "number")
-    return runtime.reveal_winner(share, things)
+    share = runtime.share_public(np.array(finalists, dtype=np.uint64), Z64)
+    things = ArgmaxCandidates((0, 1, 1), (9, 9, 9), ("thing", "detail"), receiver, "number")
+    return runtime.reveal_argmax(share, things)
 
 
 def announcing(runtime: Runtime, number: int | None) -> int | None:
@@ -384,7 +392,7 @@ def test_announcing(n: int) -> None:
     names = tuple(f"party{k + 1}" for k in range(n))
     for view in views:
         assert view.result == 7
-        assert view.ledger.entries == [Disclosure("a number", (*names, "dealer"), 1, "")]
+        assert view.ledger.entries == [LedgerEntry("a number", (*names, "dealer"), 1, "")]
     assert heard == [7]
     check_count(announcing, views)
     assert measured(views) == Cost(1, 4 * (n - 1))
@@ -396,4 +404,6 @@ def test_announcing_where_correlations_were_dealt_ahead() -> None:
     outcome = simulate(announcing, 3, [None, None, 9], ahead=True)
     assert outcome.results == [9, 9, 9]
     assert heard == [None]
-    assert [entry.to for entry in outcome.ledgers[0].entries] == [("party1", "party2", "party3")]
+    assert [entry.recipients for entry in outcome.ledgers[0].entries] == [
+        ("party1", "party2", "party3")
+    ]

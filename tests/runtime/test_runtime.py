@@ -15,15 +15,15 @@ from privet.arithmetic.shares import Share
 from privet.gates.beaver import multiply, square
 from privet.gates.permute import permute
 from privet.runtime.correlations.dealer import Dealer
-from privet.runtime.cost import Cost, Counter, cost_of
+from privet.runtime.cost import Cost, CostCounter, count_program_cost
 from privet.runtime.party import Party
-from privet.runtime.runtime import Runtime, Things
+from privet.runtime.runtime import ArgmaxCandidates, Runtime
 from tests.runtime.harness import check_count, measured, play
 
 
 def draws(runtime: Runtime, _: object) -> Any:
     """Draws of all kinds in, before, between and after steps with numbers and without."""
-    x = runtime.public(np.arange(6, dtype=np.uint64), Z64)
+    x = runtime.share_public(np.arange(6, dtype=np.uint64), Z64)
     for _again in range(2):
         for table in range(2):
             with runtime.step("table", table):
@@ -36,9 +36,9 @@ def draws(runtime: Runtime, _: object) -> Any:
                     x = square(runtime, x)
         with runtime.step("between"):
             x = square(runtime, x)
-        if not isinstance(runtime, Counter):
+        if not isinstance(runtime, CostCounter):
             runtime.private((2,), Z36, 1)  # type: ignore[attr-defined]
-    return runtime.reveal(x, to=[0], what="x")
+    return runtime.reveal(x, recipients=[0], disclosure="x")
 
 
 def test_no_place_is_drawn_from_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,14 +80,14 @@ def places(runtime: Runtime) -> list[Place]:
 
 
 def test_what_a_step_draws_does_not_depend_on_what_was_drawn_before() -> None:
-    fresh, worn = Counter(2), Counter(2)
+    fresh, worn = CostCounter(2), CostCounter(2)
     draws(worn, None)
     for table in range(5):
         with worn.step("table", table):
             worn._next_place("uniform", (3,), Z64)
     worn._next_place("uniform", (3,), Z64)
     assert places(fresh) == places(worn)
-    assert places(Counter(3)) == [
+    assert places(CostCounter(3)) == [
         Place("uniform", (7,), 0),
         Place("uniform", (7,), 1),
         Place("derived", (7, 3), 0),
@@ -95,7 +95,7 @@ def test_what_a_step_draws_does_not_depend_on_what_was_drawn_before() -> None:
 
 
 def test_steps_have_names_and_numbers_have_places() -> None:
-    runtime = Counter(2)
+    runtime = CostCounter(2)
     with runtime.step("table", 2):
         assert runtime.step_name == "table"
         with runtime.step("level", 1), runtime.step("inner"):
@@ -110,7 +110,7 @@ def numbered(runtime: Runtime, _: object) -> Any:
     """One participant gives a table another number."""
     odd = isinstance(runtime, Party) and runtime.index == 1
     with runtime.step("table", 1 if odd else 0):
-        x = runtime.public(np.zeros(4, dtype=np.uint64), Z64)
+        x = runtime.share_public(np.zeros(4, dtype=np.uint64), Z64)
         square(runtime, x)
 
 
@@ -119,10 +119,10 @@ def test_numbers_are_agreed() -> None:
         play(numbered, 2)
 
 
-class Waiting(Counter):
+class Waiting(CostCounter):
     """Somebody who has time to use while it waits for others, as a participant has."""
 
-    in_background = Runtime.in_background
+    submit_background = Runtime.submit_background
 
 
 def test_background_work_is_done_in_turn() -> None:
@@ -134,7 +134,7 @@ def test_background_work_is_done_in_turn() -> None:
         done.append(number)
         return number
 
-    futures = [runtime.in_background(lambda k=k: work(k)) for k in range(5)]  # type: ignore[misc]
+    futures = [runtime.submit_background(lambda k=k: work(k)) for k in range(5)]  # type: ignore[misc]
     assert [future.result(5) for future in futures] == list(range(5))
     assert done == list(range(5))
 
@@ -142,8 +142,8 @@ def test_background_work_is_done_in_turn() -> None:
         raise ValueError("in the background")
 
     with pytest.raises(ValueError, match="in the background"):
-        runtime.in_background(fails).result(5)
-    runtime.release()
+        runtime.submit_background(fails).result(5)
+    runtime.shut_down()
 
 
 def test_what_has_not_begun_is_let_go_of() -> None:
@@ -155,18 +155,18 @@ def test_what_has_not_begun_is_let_go_of() -> None:
         end.wait(5)
         return "done"
 
-    first = runtime.in_background(work)
+    first = runtime.submit_background(work)
     assert going.wait(5)
-    second = runtime.in_background(lambda: "never")
+    second = runtime.submit_background(lambda: "never")
     started = time.monotonic()
-    runtime.release()
-    runtime.release()
+    runtime.shut_down()
+    runtime.shut_down()
     assert time.monotonic() - started < 1  # whoever lets go does not wait
     assert second.cancelled()
     end.set()
     assert first.result(5) == "done"
-    assert runtime.in_background(lambda: "again").result(5) == "again"
-    runtime.release()
+    assert runtime.submit_background(lambda: "again").result(5) == "again"
+    runtime.shut_down()
 
 
 def everything(runtime: Runtime, values: RingArray | None) -> Any:
@@ -176,11 +176,11 @@ def everything(runtime: Runtime, values: RingArray | None) -> Any:
     with runtime.step("table", 0):
         with runtime.step("products"):
             y = multiply(runtime, x, square(runtime, x))
-        known = runtime.public(np.ones(500, dtype=np.uint64), Z64)
-        runtime.reveal(y + known, to=[0, 1], what="y")
+        known = runtime.share_public(np.ones(500, dtype=np.uint64), Z64)
+        runtime.reveal(y + known, recipients=[0, 1], disclosure="y")
     winner = [2, 0, 4, *[0] * (runtime.n_parties - 2)]
-    finalists = runtime.public(np.array([winner], np.uint64).T, Z64)
-    runtime.reveal_winner(finalists, Things((0, 1), (5, 5), ("thing", "detail")))
+    finalists = runtime.share_public(np.array([winner], np.uint64).T, Z64)
+    runtime.reveal_argmax(finalists, ArgmaxCandidates((0, 1), (5, 5), ("thing", "detail")))
     return None
 
 
@@ -197,34 +197,41 @@ def test_a_counter_says_what_the_meters_will(n: int) -> None:
         "table": Cost(1, 2 * (n - 1) * 4000, 0),
         "": Cost(1, openings * 16, 0),
     }
-    assert cost_of(everything, n, None) == measured(views) == sum(steps.values(), start=Cost())
+    assert (
+        count_program_cost(everything, n, None)
+        == measured(views)
+        == sum(steps.values(), start=Cost())
+    )
 
 
 def test_a_counter_has_no_data() -> None:
-    counter = Counter(3)
+    counter = CostCounter(3)
     shared = counter.share(np.ones(3, dtype=np.uint64), 0, (3,), Z64)
     for value in (
         shared,
-        counter.public(np.ones(3, dtype=np.uint64), Z64),
-        counter.opened(np.ones(3, dtype=np.uint64), Z64),
+        counter.share_public(np.ones(3, dtype=np.uint64), Z64),
+        counter.as_opened(np.ones(3, dtype=np.uint64), Z64),
         multiply(counter, shared, shared),
     ):
         assert not value.known
         assert value.shape == (3,)
     runtime: Runtime = counter
-    assert runtime.reveal(shared, to=[0], what="x") is None
+    assert runtime.reveal(shared, recipients=[0], disclosure="x") is None
     assert counter.index == Dealer.index == -1
 
 
 def test_costs_add_up() -> None:
     assert Cost(1, 2, 3) + Cost(10, 20, 30) == Cost(11, 22, 33)
     assert Cost(1, 2, 3) * 4 == Cost(4, 8, 12)
-    assert Counter(3).total == Cost()
-    counter = Counter(3)
-    counter.deal(Z36, (3,), (4,))
-    counter.deal(Z64)
+    assert CostCounter(3).total == Cost()
+    counter = CostCounter(3)
+    counter.count_corrections(Z36, (3,), (4,))
+    counter.count_corrections(Z64)
     with counter.step("a"):
-        counter.open(Share.unknown((2,), Z64), Share.unknown((1,), Z36))
-        counter.publish(Z32, [(5,), (5,)])
-    assert counter.steps == {"": Cost(0, 0, 14 + 18), "a": Cost(2, 6 * (16 + 5) + 2 * 2 * 20, 0)}
+        counter.count_opening(Share.unknown((2,), Z64), Share.unknown((1,), Z36))
+        counter.count_publication(Z32, [(5,), (5,)])
+    assert counter.cost_by_step == {
+        "": Cost(0, 0, 14 + 18),
+        "a": Cost(2, 6 * (16 + 5) + 2 * 2 * 20, 0),
+    }
     assert counter.total == Cost(2, 206, 32)

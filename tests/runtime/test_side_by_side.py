@@ -15,16 +15,16 @@ import pytest
 from privet.arithmetic.rings import Z64
 from privet.errors import PeerError, PeerLostError, ResultError
 from privet.gates.masked.polynomial import polynomial
-from privet.gates.masked.value import Lifted, lift, mask_one
+from privet.gates.masked.value import LiftedValue, lift, mask_value
 from privet.runtime.correlations import dealer as dealer_module
 from privet.runtime.correlations import replicated
-from privet.runtime.correlations.dealer import Turns, side_by_side
-from privet.runtime.correlations.replicated import Fellows, OneOfThree
-from privet.runtime.correlations.source import Sink
+from privet.runtime.correlations.dealer import OrderedDelivery, run_ordered_pool
+from privet.runtime.correlations.replicated import DealerPeers, ReplicatedDealer
+from privet.runtime.correlations.source import CorrelationSender
 from privet.runtime.local.launcher import simulate
 from privet.runtime.runtime import Runtime
 from privet.transport.channel import Array
-from privet.transport.memory import memory_channels
+from privet.transport.memory import create_memory_channels
 
 NAMES = ("dealer1", "dealer2", "dealer3")
 
@@ -34,16 +34,16 @@ def test_what_is_handed_over_is_in_order() -> None:
     running: set[int] = set()
     most = 0
 
-    def work(turns: Turns, number: int) -> None:
+    def work(turns: OrderedDelivery, number: int) -> None:
         nonlocal most
         running.add(number)
         most = max(most, len(running))
         for k in range(5):
             time.sleep(random.Random(10 * number + k).random() / 200)
-            turns.hand_over(number, partial(delivered.append, (number, k)))
+            turns.deliver(number, partial(delivered.append, (number, k)))
         running.discard(number)
 
-    side_by_side(range(7, 27), work, at_once=4)
+    run_ordered_pool(range(7, 27), work, at_once=4)
     assert delivered == [(number, k) for number in range(7, 27) for k in range(5)]
     assert 2 <= most <= 4
 
@@ -52,7 +52,7 @@ def test_the_first_reason_is_given() -> None:
     """One finds a peer lost; the others find that the channel is closed."""
     failed = threading.Event()
 
-    def work(turns: Turns, number: int) -> None:
+    def work(turns: OrderedDelivery, number: int) -> None:
         if number == 2:
             failed.set()
             time.sleep(0.1)
@@ -62,21 +62,21 @@ def test_the_first_reason_is_given() -> None:
             raise PeerLostError(None, "this channel is closed")
 
     with pytest.raises(PeerLostError, match="dealer2"):
-        side_by_side(range(10), work, at_once=4)
+        run_ordered_pool(range(10), work, at_once=4)
 
 
 def test_nobody_waits_for_a_turn_that_never_comes() -> None:
     ended = threading.Event()
 
-    def work(turns: Turns, number: int) -> None:
+    def work(turns: OrderedDelivery, number: int) -> None:
         if number == 0:
             time.sleep(0.05)
             raise ValueError("the first one fails")
-        turns.hand_over(number, ended.set)
+        turns.deliver(number, ended.set)
 
     before = threading.active_count()
     with pytest.raises(ValueError, match="the first one fails"):
-        side_by_side(range(6), work, at_once=3)
+        run_ordered_pool(range(6), work, at_once=3)
     until = time.monotonic() + 5
     while threading.active_count() > before and time.monotonic() < until:
         time.sleep(0.01)
@@ -86,21 +86,23 @@ def test_nobody_waits_for_a_turn_that_never_comes() -> None:
 
 def squares(runtime: Runtime, data: Any = None, tables: int = 9) -> list[Any]:
     """Square something in every table, with a mask that was made before all of them."""
-    everywhere = lift(runtime, mask_one(runtime, runtime.public(np.full(5, 3, np.uint64), Z64)))
+    everywhere = lift(
+        runtime, mask_value(runtime, runtime.share_public(np.full(5, 3, np.uint64), Z64))
+    )
     found: dict[int, Any] = {}
 
     def table(number: int) -> None:
         with runtime.step("table", number):
             found[number] = _square(runtime, number, everywhere)
-        runtime.progress(number + 1)
+        runtime.report_progress(number + 1)
 
-    runtime.each(range(tables), table, 5)
+    runtime.map_tables(range(tables), table, 5)
     return [found[number] for number in range(tables)]
 
 
-def _square(runtime: Runtime, number: int, everywhere: Lifted) -> Any:
-    own = runtime.public(np.arange(5, dtype=np.uint64) + number, Z64)
-    lifted = lift(runtime, mask_one(runtime, own))
+def _square(runtime: Runtime, number: int, everywhere: LiftedValue) -> Any:
+    own = runtime.share_public(np.arange(5, dtype=np.uint64) + number, Z64)
+    lifted = lift(runtime, mask_value(runtime, own))
     product = polynomial(runtime, [lifted, everywhere], [(1, (0, 0)), (1, (0, 1))])
     return runtime.reveal(product, range(runtime.n_parties), "products")
 
@@ -116,7 +118,7 @@ def test_a_program_of_many_tables(network: str) -> None:
     assert outcome.meters == one.meters
 
 
-class _Noted(Fellows):
+class _Noted(DealerPeers):
     """The other two dealers, with what they say noted by stream."""
 
     def __init__(self, number: int, channel: Any, heard: Any) -> None:
@@ -125,18 +127,18 @@ class _Noted(Fellows):
 
     def receive(self, other: int, expected: Any, tag: int = 0, stream: int = 0) -> Array:
         array = super().receive(other, expected, tag, stream)
-        self._heard[self.number, other, stream].append((tag, array.tobytes()))
+        self._heard[self.dealer_index, other, stream].append((tag, array.tobytes()))
         return array
 
 
-class _Sent(Sink):
+class _Sent(CorrelationSender):
     """What participants are sent, in order."""
 
-    def __init__(self, others: Fellows, sent: list[Any]) -> None:
+    def __init__(self, others: DealerPeers, sent: list[Any]) -> None:
         self._others, self._sent = others, sent
 
-    def start(self) -> tuple[str, list[list[bytes]]]:
-        return self._others.meet(3, b"")
+    def distribute_seeds(self) -> tuple[str, list[list[bytes]]]:
+        return self._others.exchange_seeds(3, b"")
 
     def send(self, party: int, array: Array, tag: int) -> None:
         self._sent.append((party, tag, array.tobytes()))
@@ -147,7 +149,7 @@ class _Sent(Sink):
 
 def dealt(at_once: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, Any]:
     """Return what three dealers hear, send and say of their progress, from fixed seeds."""
-    monkeypatch.setattr(dealer_module, "AT_ONCE", at_once)
+    monkeypatch.setattr(dealer_module, "MAX_PARALLEL_TABLES", at_once)
     here = threading.local()
 
     def seed() -> bytes:
@@ -155,7 +157,7 @@ def dealt(at_once: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, Any]
         return bytes([here.number, here.count] * 16)
 
     monkeypatch.setattr(replicated, "fresh_seed", seed)
-    channels, heard = memory_channels(NAMES), defaultdict[Any, list[Any]](list)
+    channels, heard = create_memory_channels(NAMES), defaultdict[Any, list[Any]](list)
     sent: list[list[Any]] = [[], [], []]
     progress: list[list[int]] = [[], [], []]
 
@@ -163,7 +165,7 @@ def dealt(at_once: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, Any]
         here.number, here.count = number, 0
         with channels[NAMES[number]] as channel:
             others = _Noted(number, channel, heard)
-            dealer = OneOfThree(3, _Sent(others, sent[number]), others)
+            dealer = ReplicatedDealer(3, _Sent(others, sent[number]), others)
             dealer.on_progress = progress[number].append
             squares(dealer)
             dealer.close()
@@ -188,12 +190,18 @@ def failing(runtime: Runtime, data: Any = None) -> None:
 
     def table(number: int) -> None:
         with runtime.step("table", number):
-            everywhere = lift(runtime, mask_one(runtime, runtime.public(np.ones(5, "u8"), Z64)))
+            everywhere = lift(
+                runtime, mask_value(runtime, runtime.share_public(np.ones(5, "u8"), Z64))
+            )
             _square(runtime, number, everywhere)
-            if number == 3 and isinstance(runtime, OneOfThree) and runtime._fellows.number == 1:
+            if (
+                number == 3
+                and isinstance(runtime, ReplicatedDealer)
+                and runtime._dealer_peers.dealer_index == 1
+            ):
                 raise ResultError("nothing goes any more")
 
-    runtime.each(range(20), table, 5)
+    runtime.map_tables(range(20), table, 5)
 
 
 @pytest.mark.parametrize("network", ["memory", "loopback"])

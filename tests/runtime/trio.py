@@ -12,32 +12,32 @@ import numpy as np
 
 from privet.arithmetic.prg import Place
 from privet.arithmetic.rings import Ring, RingArray, signed
-from privet.arithmetic.shares import HOLDERS, Elements, Replicated
-from privet.gates.masked.histogram import _Sums
-from privet.runtime.correlations.correlation import Recipe
+from privet.arithmetic.shares import N_HOLDERS, Elements, ReplicatedElements
+from privet.gates.masked.histogram import _HistogramSums
+from privet.runtime.correlations.correlation import Correlation
 from privet.runtime.correlations.dealer import Dealer
-from privet.runtime.correlations.replicated import Fellows, OneOfThree
-from privet.runtime.correlations.source import Sink
-from privet.runtime.opening import Letter
-from privet.transport.memory import memory_channels
+from privet.runtime.correlations.replicated import DealerPeers, ReplicatedDealer
+from privet.runtime.correlations.source import CorrelationSender
+from privet.runtime.opening import Payload
+from privet.transport.memory import create_memory_channels
 
 NAMES = ("dealer1", "dealer2", "dealer3")
 
 
-class Carry(Replicated):
+class Carry(ReplicatedElements):
     """A carry, of which a dealer that knows the whole mask has zeros."""
 
     __slots__ = ()
 
 
-class Corrections(Sink):
+class Corrections(CorrelationSender):
     """What participants are sent."""
 
-    def __init__(self, fellows: Fellows, n_parties: int) -> None:
+    def __init__(self, fellows: DealerPeers, n_parties: int) -> None:
         self._fellows, self._n = fellows, n_parties
 
-    def start(self) -> tuple[str, list[list[bytes]]]:
-        return self._fellows.meet(self._n, b"")
+    def distribute_seeds(self) -> tuple[str, list[list[bytes]]]:
+        return self._fellows.exchange_seeds(self._n, b"")
 
     def send(self, party: int, array: RingArray, tag: int) -> None:
         pass
@@ -46,41 +46,43 @@ class Corrections(Sink):
         pass
 
 
-class Watched(OneOfThree):
+class Watched(ReplicatedDealer):
     """One of three dealers, all of whose masks and corrections are noted."""
 
-    def __init__(self, n_parties: int, sink: Corrections, fellows: Fellows, notes: Any) -> None:
+    def __init__(self, n_parties: int, sink: Corrections, fellows: DealerPeers, notes: Any) -> None:
         super().__init__(n_parties, sink, fellows)
-        self.notes, self.number = notes, fellows.number
+        self.notes, self.number = notes, fellows.dealer_index
         self._last = threading.local()  # several tables are dealt at once
 
-    def _in_order(self, deliver: Callable[[], None]) -> None:
-        if isinstance(deliver, partial) and deliver.func == self._sink.send:
+    def _deliver_in_order(self, deliver: Callable[[], None]) -> None:
+        if isinstance(deliver, partial) and deliver.func == self._sender.send:
             self._last.correction = deliver.args[1]
-        super()._in_order(deliver)
+        super()._deliver_in_order(deliver)
 
-    def carries(
+    def derive_carries(
         self, mask: Elements, places: Sequence[int], bit: int | None = None
     ) -> tuple[Elements, Elements]:
-        found, top = super().carries(mask, places, bit)
-        assert isinstance(found, Replicated)
+        found, top = super().derive_carries(mask, places, bit)
+        assert isinstance(found, ReplicatedElements)
         return Carry(*found.parts), top
 
-    def derive(self, recipe: Recipe, ring: Ring, *masks: Elements, kept: bool = False) -> Elements:
+    def derive(
+        self, correlation: Correlation, ring: Ring, *masks: Elements, as_mask: bool = False
+    ) -> Elements:
         self._last.correction = None
-        found = super().derive(recipe, ring, *masks, kept=kept)
-        shape = recipe.shape(*(mask.shape for mask in masks))
+        found = super().derive(correlation, ring, *masks, as_mask=as_mask)
+        shape = correlation.shape(*(mask.shape for mask in masks))
         path = tuple(self.path)
         place = ("derived", path, self._slots["derived", path] - 1)
-        drawn = [self._draw(part, Place(*place), shape, ring).array for part in range(2)]
+        drawn = [self._draw_part(part, Place(*place), shape, ring).array for part in range(2)]
         self.notes[place][self.number] = (
             self.step_name,
-            recipe,
+            correlation,
             ring,
             masks,
             drawn,
             self._last.correction,
-            found if kept else None,
+            found if as_mask else None,
         )
         return found
 
@@ -88,10 +90,10 @@ class Watched(OneOfThree):
 def whole(values: Sequence[Any]) -> RingArray:
     """Return what the parts that three dealers have add up to; those that two have are equal."""
     ring = values[0].ring
-    parts = [[ring.reduce(part.array) for part in value.parts] for value in values]
-    for k in range(HOLDERS):
-        np.testing.assert_array_equal(parts[k][1], parts[(k + 1) % HOLDERS][0])
-    total: RingArray = ring.reduce(sum(part[0] for part in parts[1:]) + parts[0][0])
+    parts = [[ring.reduce_modulus(part.array) for part in value.parts] for value in values]
+    for k in range(N_HOLDERS):
+        np.testing.assert_array_equal(parts[k][1], parts[(k + 1) % N_HOLDERS][0])
+    total: RingArray = ring.reduce_modulus(sum(part[0] for part in parts[1:]) + parts[0][0])
     return total
 
 
@@ -103,7 +105,7 @@ def _small(mask: RingArray, ring: Ring) -> RingArray:
 
 def deal(program: Callable[[Dealer], Any], n_parties: int = 2) -> tuple[Any, list[Watched]]:
     """Run a program at three dealers; return what was noted, and them."""
-    channels = memory_channels(NAMES)
+    channels = create_memory_channels(NAMES)
     notes: Any = defaultdict(dict)
     dealers: dict[int, Watched] = {}
     failures: list[BaseException] = []
@@ -111,7 +113,7 @@ def deal(program: Callable[[Dealer], Any], n_parties: int = 2) -> tuple[Any, lis
     def body(number: int) -> None:
         try:
             with channels[NAMES[number]] as channel:
-                fellows = Fellows(number, NAMES, channel)
+                fellows = DealerPeers(number, NAMES, channel)
                 dealers[number] = Watched(
                     n_parties, Corrections(fellows, n_parties), fellows, notes
                 )
@@ -119,22 +121,22 @@ def deal(program: Callable[[Dealer], Any], n_parties: int = 2) -> tuple[Any, lis
         except BaseException as error:  # noqa: BLE001
             failures.append(error)
 
-    threads = [threading.Thread(target=body, args=(k,), daemon=True) for k in range(HOLDERS)]
+    threads = [threading.Thread(target=body, args=(k,), daemon=True) for k in range(N_HOLDERS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if failures:
         raise failures[0]
-    return notes, [dealers[k] for k in range(HOLDERS)]
+    return notes, [dealers[k] for k in range(N_HOLDERS)]
 
 
-def _sums(recipes: Sequence[_Sums], masks: Sequence[RingArray]) -> RingArray:
+def _sums(recipes: Sequence[_HistogramSums], masks: Sequence[RingArray]) -> RingArray:
     """Return the matrix, of which each dealer's first part is a part, times a mask."""
     position = recipes[0]._position
-    ring, lattice = recipes[0]._rings[position], recipes[0]._indicators.lattice
+    ring, lattice = recipes[0]._rings[position], recipes[0]._indicators.has_lattice_masks
     mask = [(_small(masks[position], ring) if lattice else masks[position], ring)]
-    found = [recipe._indicators.times(0, mask)[0] for recipe in recipes]
+    found = [recipe._indicators.multiply(0, mask)[0] for recipe in recipes]
     total: RingArray = found[0] + found[1] + found[2]
     return total
 
@@ -149,22 +151,24 @@ def check(notes: Any) -> Counter[str]:
         step, recipe, ring, masks, _, _, kept = by_dealer[0]
         wholes = []
         for k in range(len(masks)):
-            each = [by_dealer[number][3][k] for number in range(HOLDERS)]
+            each = [by_dealer[number][3][k] for number in range(N_HOLDERS)]
             found = whole(each)
             wholes.append(np.zeros_like(found) if isinstance(each[0], Carry) else found)
-        if isinstance(recipe, _Sums):
-            expected = ring.reduce(_sums([by_dealer[k][1] for k in range(HOLDERS)], wholes))
+        if isinstance(recipe, _HistogramSums):
+            expected = ring.reduce_modulus(
+                _sums([by_dealer[k][1] for k in range(N_HOLDERS)], wholes)
+            )
         else:
-            expected = ring.reduce(recipe.alone(*wholes))
-        (message,) = [by_dealer[k][5] for k in range(HOLDERS) if by_dealer[k][5] is not None]
-        (correction,) = Letter.of(ring, expected.shape).read(message)
-        parts = [by_dealer[k][4][0] for k in range(HOLDERS)]
-        total = ring.reduce(sum(parts[1:]) + parts[0] + correction.reshape(expected.shape))
+            expected = ring.reduce_modulus(recipe.compute_plain(*wholes))
+        (message,) = [by_dealer[k][5] for k in range(N_HOLDERS) if by_dealer[k][5] is not None]
+        (correction,) = Payload.for_array(ring, expected.shape).decode(message)
+        parts = [by_dealer[k][4][0] for k in range(N_HOLDERS)]
+        total = ring.reduce_modulus(sum(parts[1:]) + parts[0] + correction.reshape(expected.shape))
         gate = step.rpartition("/")[2]
-        difference = ring.reduce(total - expected)
+        difference = ring.reduce_modulus(total - expected)
         fine = difference == 0
         if gate == "series":
-            fine |= (difference == 1) | (difference == ring.reduce(ring.array(-1)))
+            fine |= (difference == 1) | (difference == ring.reduce_modulus(ring.to_elements(-1)))
         assert fine.all(), (
             place,
             step,
@@ -177,7 +181,7 @@ def check(notes: Any) -> Counter[str]:
             recipe.__dict__,
         )
         if kept is not None:
-            again = whole([by_dealer[k][6] for k in range(HOLDERS)])
+            again = whole([by_dealer[k][6] for k in range(N_HOLDERS)])
             np.testing.assert_array_equal(again, total)
         made[gate] += 1
     return made

@@ -10,19 +10,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from privet.boosting.sharding import dismiss, rows_of_shard, train_shard
-from privet.boosting.training import Federation, PartyData, Trained, TrainingState, train
-from privet.runtime.local.launcher import raise_first
-from privet.runtime.run import Record, dealer_names, run_dealer, run_party
+from privet.boosting.sharding import run_training_worker, select_shard, shut_down_workers
+from privet.boosting.training import (
+    TrainingData,
+    TrainingOutput,
+    TrainingSpec,
+    TrainingState,
+    train,
+)
+from privet.runtime.local.launcher import raise_root_cause
+from privet.runtime.run import PartyResult, make_dealer_names, run_dealer, run_party
 from privet.runtime.runtime import Runtime
-from privet.runtime.workers import Head, Worker
+from privet.runtime.workers import CommandLoop, WorkerHandle
 from privet.spec.plan import Plan
 from privet.transport.channel import Channel
-from privet.transport.memory import memory_channels
+from privet.transport.memory import create_memory_channels
 
 Scores = dict[tuple[int, int, int], npt.NDArray[np.uint64]]
 """What was kept, by participant, shard and number of tables."""
-After = Callable[[Runtime, Trained, PartyData | None, Sequence[Head]], Any]
+After = Callable[[Runtime, TrainingOutput, TrainingData | None, Sequence[WorkerHandle]], Any]
 """What heads do after the training, with their workers."""
 Wrap = Callable[[str, int, Channel], Channel]
 """What stands in for the channel of somebody's worker in its group."""
@@ -41,9 +47,9 @@ class Played:
     """What heads did after the training."""
 
     @property
-    def trained(self) -> list[Trained]:
+    def trained(self) -> list[TrainingOutput]:
         records = [self.heads[role] for role in sorted(self.heads)]
-        return [record.result for record in records if isinstance(record, Record)]
+        return [record.result for record in records if isinstance(record, PartyResult)]
 
 
 class _Stage:
@@ -51,9 +57,9 @@ class _Stage:
 
     def __init__(
         self,
-        federation: Federation,
+        federation: TrainingSpec,
         plan: Plan,
-        inputs: Sequence[PartyData],
+        inputs: Sequence[TrainingData],
         dealers: int,
         earlier: tuple[Played, int] | None,
         after: After | None,
@@ -61,14 +67,14 @@ class _Stage:
     ) -> None:
         self.federation, self.plan, self.inputs = federation, plan, inputs
         self.earlier, self.after = earlier, after
-        self.names, self.dealing = federation.parties, dealer_names(dealers)
+        self.names, self.dealing = federation.parties, make_dealer_names(dealers)
         self.roles = (*self.names, *self.dealing)
-        self.shards = plan.cut()
+        self.shards = plan.split_into_shards()
         numbers = range(len(self.shards))
-        self.heads = memory_channels(self.roles)
-        groups = [memory_channels(self.roles) for _ in numbers]
+        self.heads = create_memory_channels(self.roles)
+        groups = [create_memory_channels(self.roles) for _ in numbers]
         self.groups = {(r, k): wrap(r, k, groups[k][r]) for r in self.roles for k in numbers}
-        self.links = {key: memory_channels(["head", "worker"]) for key in self.groups}
+        self.links = {key: create_memory_channels(["head", "worker"]) for key in self.groups}
         self.found = Played()
 
     def index(self, role: str) -> int:
@@ -82,21 +88,21 @@ class _Stage:
 
     def head(self, role: str) -> None:
         index, numbers = self.index(role), range(len(self.shards))
-        workers = [Head(self.links[role, k]["head"], "worker", k) for k in numbers]
+        workers = [WorkerHandle(self.links[role, k]["head"], "worker", k) for k in numbers]
 
         def keep(state: TrainingState) -> None:
             self.found.states[index, state.part.n_tables] = state
 
-        def program(runtime: Runtime, data: PartyData | None) -> Trained:
+        def program(runtime: Runtime, data: TrainingData | None) -> TrainingOutput:
             played, done = self.earlier or (Played(), 0)
             state = played.states.get((index, done))
             trained = train(
                 runtime, self.federation, self.plan, data,
-                done=done, state=state, on_state=keep, workers=workers,
+                n_trained_tables=done, state=state, on_state=keep, workers=workers,
             )  # fmt: skip
             if self.after is not None:
                 self.found.after[role] = self.after(runtime, trained, data, workers)
-            dismiss(workers)
+            shut_down_workers(workers)
             return trained
 
         data = self.inputs[index] if index >= 0 else None
@@ -104,29 +110,29 @@ class _Stage:
 
     def worker(self, role: str, k: int) -> None:
         index, shard = self.index(role), self.shards[k]
-        orders = Worker(self.links[role, k]["worker"], "head")
+        orders = CommandLoop(self.links[role, k]["worker"], "head")
         whole = self.inputs[index] if index >= 0 else None
         unit = None
         if whole is not None and whole.label is not None:
             label = whole.label[: self.plan.n_samples]
-            unit = self.federation.label_unit(label, whole.weight, self.plan)
+            unit = self.federation.find_label_unit(label, whole.sample_weight, self.plan)
 
         def keep(tables: int, scores: npt.NDArray[np.uint64]) -> None:
             self.found.scores[index, k, tables] = scores
 
-        def program(runtime: Runtime, data: PartyData | None) -> None:
+        def program(runtime: Runtime, data: TrainingData | None) -> None:
             played, done = self.earlier or (Played(), 0)
             try:
-                train_shard(
+                run_training_worker(
                     runtime, self.federation, self.plan, shard, data, unit, orders,
                     scores=played.scores.get((index, k, done)),
-                    keep=None if data is None else keep,
+                    on_scores=None if data is None else keep,
                 )  # fmt: skip
             except BaseException as error:
-                orders.failed(error, runtime.step_name)
+                orders.send_failure(error, runtime.step_name)
                 raise
 
-        data = None if whole is None else rows_of_shard(whole, self.plan, shard)
+        data = None if whole is None else select_shard(whole, self.plan, shard)
         self.found.workers[role, k] = self.run(role, program, data, self.groups[role, k])
 
     def abort(self) -> None:
@@ -136,9 +142,9 @@ class _Stage:
 
 
 def play_in_shards(
-    federation: Federation,
+    federation: TrainingSpec,
     plan: Plan,
-    inputs: Sequence[PartyData],
+    inputs: Sequence[TrainingData],
     *,
     dealers: int = 1,
     earlier: tuple[Played, int] | None = None,
@@ -166,5 +172,5 @@ def play_in_shards(
         thread.start()
     for thread in threads:
         thread.join()
-    raise_first(failures)
+    raise_root_cause(failures)
     return stage.found

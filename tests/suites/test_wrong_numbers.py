@@ -13,23 +13,23 @@ import pytest
 from privet.arithmetic.rings import Ring
 from privet.arithmetic.shares import Share
 from privet.errors import ResultError
-from privet.gates.masked.functions import LARGEST_SCORE
-from privet.gates.masked.value import Masked
+from privet.gates.masked.functions import MAX_SCORE
+from privet.gates.masked.value import MaskedValue
 from privet.protocols.masked.precision.scores import Scales
-from privet.protocols.masked.split_search import Cuts
-from privet.protocols.paper.protocol import largest_leaf
+from privet.protocols.masked.split_search import SplitSearch
+from privet.protocols.paper.protocol import compute_max_leaf_value
 from privet.runtime.local.launcher import simulate
 from privet.runtime.runtime import Runtime
 from tests.boosting.test_federation import trial
 
-PAPER_LEAVES = "privet.protocols.paper.protocol.leaf_values"
-MASKED_LEAF_SUMS = "privet.protocols.masked.split_search.Cuts._leaf_sums"
+PAPER_LEAVES = "privet.protocols.paper.protocol.compute_leaf_values"
+MASKED_LEAF_SUMS = "privet.protocols.masked.split_search.SplitSearch._leaf_sums"
 
 
 def off_by(share: Share, much: int) -> Share:
     """Add so many units to one element."""
     error = share.ring.zeros((share.size,))
-    error[2] = share.ring.array(much)
+    error[2] = share.ring.to_elements(much)
     return Share(share.part + error.reshape(share.shape), share.ring)
 
 
@@ -46,11 +46,11 @@ def damaged_paper_leaves(much: int) -> Callable[..., Any]:
 
 def damaged_leaf_sums(much: Callable[[Any], int]) -> Callable[..., Any]:
     """Leaves' sums of first derivatives, with one participant's share of one of them changed."""
-    original = Cuts._leaf_sums
+    original = SplitSearch._leaf_sums
 
-    def patched(self: Any, chosen: Masked, sums: Any) -> Share:
+    def patched(self: Any, chosen: MaskedValue, sums: Any) -> Share:
         found = original(self, chosen, sums)
-        first = sums is self._g
+        first = sums is self._gradient_sums
         return off_by(found, much(self._scales)) if first and self._runtime.index == 1 else found
 
     return patched
@@ -63,8 +63,8 @@ def test_a_leaf_value_beyond_all_bounds(
 ) -> None:
     """In the paper's protocol: one participant's share of one leaf is off, by just too much."""
     program, inputs = trial([2, 1, 2], 0, "paper", task=task, tables=1)
-    largest = largest_leaf(program.plan)
-    unit = 2**program.federation.suite.encoding.fraction_bits
+    largest = compute_max_leaf_value(program.plan)
+    unit = 2**program.training_spec.protocol_type.encoding.fraction_bits
     with monkeypatch.context() as patch:
         patch.setattr(PAPER_LEAVES, damaged_paper_leaves(round(sign * 3 * largest * unit)))
         complaint = rf"leaf values of {largest:g} and more in size: nothing of this table is kept"
@@ -92,18 +92,18 @@ def test_a_leaf_s_sum_beyond_all_bounds(
     """In the masked one |G| is at most the largest weight times y. A classification's is set to
     2, which no leaf of its first table reaches: there g is 1/2 and h is 1/4."""
     program, inputs = trial([2, 1, 2], 0, "masked", task=task, tables=1)
-    original = Scales.of
+    original = Scales.from_plan
 
     def lighter(cls: Any, plan: Any) -> Scales:
-        return replace(original(plan), largest_weight=Fraction(2))
+        return replace(original(plan), max_leaf_weight=Fraction(2))
 
     if task == "classification":
-        monkeypatch.setattr(Scales, "of", classmethod(lighter))
-    scales = Scales.of(program.plan)
+        monkeypatch.setattr(Scales, "from_plan", classmethod(lighter))
+    scales = Scales.from_plan(program.plan)
     simulate(program, 3, inputs)
-    most = sign * scales.units.g_limit
+    most = sign * scales.units.max_gradient_sum
     monkeypatch.setattr(MASKED_LEAF_SUMS, damaged_leaf_sums(lambda _: most))
-    largest = float(scales.largest_weight * scales.rate)
+    largest = float(scales.max_leaf_weight * scales.learning_rate)
     complaint = rf"leaf values of {largest:g} and more in size: nothing of this table is kept"
     with pytest.raises(ResultError, match=complaint):
         simulate(program, 3, inputs)
@@ -125,21 +125,21 @@ def test_a_flipped_bit_of_a_leaf_s_sum(
 def test_squares_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A classification whose scores are larger than there is room for; a little more will do."""
     program, inputs = trial([2, 1, 2], 0, "masked", task="classification", tables=1)
-    original = Scales.of
+    original = Scales.from_plan
 
     def smaller(by: int) -> Any:
         def of(cls: Any, plan: Any) -> Scales:
             scales: Scales = original(plan)
-            return replace(scales, score_limit=scales.score_limit / by)
+            return replace(scales, max_score=scales.max_score / by)
 
         return classmethod(of)
 
-    monkeypatch.setattr(Scales, "of", smaller(1 << 12))
+    monkeypatch.setattr(Scales, "from_plan", smaller(1 << 12))
     # Or, at a level before they are told: what comes out of comparing nonsense may be no feature.
     words = "(scores that do not fit|split feature do not add up .*): nothing of this table is kept"
     with pytest.raises(ResultError, match=words):
         simulate(program, 3, inputs)
-    monkeypatch.setattr(Scales, "of", smaller(4))
+    monkeypatch.setattr(Scales, "from_plan", smaller(4))
     simulate(program, 3, inputs)
 
 
@@ -152,15 +152,15 @@ def test_much_l2_is_nothing_wrong(l2: float) -> None:
 
 def test_scores_beyond_what_the_sigmoid_is_right_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody's scores are moved after the first table, to just below the bound and above it."""
-    place = "privet.protocols.masked.rows.Samples.leaves"
-    original = _function("privet.protocols.masked.rows.Samples").leaves
+    place = "privet.protocols.masked.rows.TrainingRows.look_up_leaf_values"
+    original = _function("privet.protocols.masked.rows.TrainingRows").look_up_leaf_values
 
     def moved(to: float) -> Any:
-        def patched(self: Any, values: Masked, ring: Ring) -> Share:
+        def patched(self: Any, values: MaskedValue, ring: Ring) -> Share:
             found: Share = original(self, values, ring)
             start = found.ring.zeros(found.shape)
-            start[0, 7] = found.ring.array(round(to * 2**26))
-            added: Share = self._runtime.public(start, found.ring)
+            start[0, 7] = found.ring.to_elements(round(to * 2**26))
+            added: Share = self._runtime.share_public(start, found.ring)
             return found + added
 
         return patched
@@ -168,7 +168,7 @@ def test_scores_beyond_what_the_sigmoid_is_right_for(monkeypatch: pytest.MonkeyP
     program, inputs = trial([2, 1, 2], 0, "masked", task="classification", tables=2)
     for to in (20.0, -20.0):
         monkeypatch.setattr(place, moved(to))
-        with pytest.raises(ResultError, match=f"scores of {LARGEST_SCORE} and more in size"):
+        with pytest.raises(ResultError, match=f"scores of {MAX_SCORE} and more in size"):
             simulate(program, 3, inputs)
     for to in (10.0, -10.0):
         monkeypatch.setattr(place, moved(to))
@@ -182,7 +182,7 @@ def _function(place: str) -> Any:
 
 def test_a_choice_of_no_feature(monkeypatch: pytest.MonkeyPatch) -> None:
     """A damaged share of what the finalists carry: nobody won."""
-    place = "privet.protocols.masked.split_search.best"
+    place = "privet.protocols.masked.split_search.run_argmax"
     best = _function(place)
 
     def damaged(runtime: Runtime, *arguments: Any) -> Share:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from privet import DataError
-from privet.spec.plan import Cuts, check_told, told_cuts
+from privet.spec.plan import CutDisclosure, check_disclosed_cut_counts, disclose_cut_counts
 
 FILLED = [0, 1, 2, 3, 4, 7, 8, 9]
 
@@ -16,18 +16,18 @@ FILLED = [0, 1, 2, 3, 4, 7, 8, 9]
         ("hidden", None),
     ],
 )
-def test_what_is_told(cuts: Cuts, told: tuple[int, ...] | None) -> None:
-    assert told_cuts(FILLED, cuts, 9) == told
-    check_told(told or (), cuts, 9)
+def test_what_is_told(cuts: CutDisclosure, told: tuple[int, ...] | None) -> None:
+    assert disclose_cut_counts(FILLED, cuts, 9) == told
+    check_disclosed_cut_counts(told or (), cuts, 9)
 
 
 @pytest.mark.parametrize("most", range(1, 256))
 def test_rounded_numbers(most: int) -> None:
-    told = told_cuts(range(most + 1), "rounded", most)
+    told = disclose_cut_counts(range(most + 1), "rounded", most)
     assert told is not None
     assert set(told) == {n for n in (1, 3, 7, 15, 31, 63, 127, 255) if n < most} | {most}
     assert all(n <= t <= most for n, t in enumerate(told))
-    check_told(told, "rounded", most)
+    check_disclosed_cut_counts(told, "rounded", most)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,6 @@ def test_rounded_numbers(most: int) -> None:
         ("hidden", 9, "they are hidden"),
     ],
 )
-def test_what_may_not_be_told(cuts: Cuts, told: int, complaint: str) -> None:
+def test_what_may_not_be_told(cuts: CutDisclosure, told: int, complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
-        check_told([told], cuts, 9)
+        check_disclosed_cut_counts([told], cuts, 9)

@@ -12,11 +12,11 @@ from pydantic_core import PydanticUndefined
 from typer.testing import CliRunner
 
 from privet import Experiment, ParameterError, Params, PrivetClassifier, PrivetRegressor, run
-from privet.cli.app import app, load
+from privet.cli.app import app, import_command
 from privet.cli.simulate import simulate
 from privet.config.job import Job
 from privet.objectives.regression import OBJECTIVES
-from privet.spec.params import hyper_parameters, spelled_out
+from privet.spec.params import list_hyper_parameters, with_hyper_parameters
 
 LEARNED = ("task", "classes")
 DEFAULTS = {
@@ -62,10 +62,10 @@ def test_the_list() -> None:
     }
     assert Params.model_fields["task"].default is PydanticUndefined
     assert Params.model_fields["classes"].default == 2
-    assert {name: field.default for name, field in hyper_parameters().items()} == DEFAULTS
+    assert {name: field.default for name, field in list_hyper_parameters().items()} == DEFAULTS
     assert OTHERS.keys() == DEFAULTS.keys()
     assert all(OTHERS[name] != default for name, default in DEFAULTS.items())
-    for name, field in hyper_parameters().items():
+    for name, field in list_hyper_parameters().items():
         assert field.description, name
 
 
@@ -112,7 +112,7 @@ def test_estimators_train_with_it(estimator: Any, monkeypatch: pytest.MonkeyPatc
 
 def options() -> dict[str, Any]:
     """The options of `privet simulate`, by name."""
-    return {option.name: option for option in load("simulate").params}
+    return {option.name: option for option in import_command("simulate").params}
 
 
 def test_simulate_has_it() -> None:
@@ -172,14 +172,14 @@ def job(**params: Any) -> Job:
 
 
 def test_a_job_has_it() -> None:
-    assert job().hyper_parameters() == Params(task="regression")
-    assert job(**OTHERS).hyper_parameters() == Params(task="regression", **OTHERS)
+    assert job().make_params() == Params(task="regression")
+    assert job(**OTHERS).make_params() == Params(task="regression", **OTHERS)
     for name, value in OTHERS.items():
         rest = {"validation": 0.5} if name == "patience" else {}
         changed = job(**rest, **{name: value})
-        assert changed.work()[name] == value
+        assert changed.list_digest_settings()[name] == value
         assert (changed.digest == job(**rest).digest) == (name in ("tables", "patience"))
-    assert job().work().items() >= {"task": "regression", **DEFAULTS}.items()
+    assert job().list_digest_settings().items() >= {"task": "regression", **DEFAULTS}.items()
     with pytest.raises(ParameterError, match=r"params\.colour: is not known"):
         job(colour=1)
     with pytest.raises(ParameterError, match=r"params\.task: is a key of the job itself"):
@@ -196,7 +196,7 @@ def test_an_experiment_has_it() -> None:
 def test_a_function_that_takes_them_spells_them_out() -> None:
     """Its own parameters first, then the list; called, it takes what it is given."""
 
-    @spelled_out(lambda field: str(field.annotation))
+    @with_hyper_parameters(lambda field: str(field.annotation))
     def function(own: int, *, other: str = "x", **params: Any) -> dict[str, Any]:
         return {"own": own, "other": other, **params}
 
@@ -212,7 +212,7 @@ def test_a_function_that_takes_them_spells_them_out() -> None:
 def test_an_objective_comes_with_the_task(task: str) -> None:
     assert Params(task=task).objective is OBJECTIVES[task]
     params = Params(task=task, depth=3, buckets=8)
-    assert (params.leaves, params.candidates) == (8, 7)
+    assert (params.n_leaves, params.max_cut_count) == (8, 7)
 
 
 def test_an_unknown_task_is_quoted_and_cut() -> None:

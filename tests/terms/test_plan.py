@@ -10,11 +10,11 @@ OWNERSHIP = Ownership((0, 2, 0, 1, 2), 2)
 
 
 def test_who_has_what() -> None:
-    assert [OWNERSHIP.of(k) for k in range(4)] == [[0, 2], [3], [1, 4], []]
-    assert OWNERSHIP.by_feature(2, ["a", "b"]) == {1: "a", 4: "b"}
-    assert OWNERSHIP.by_feature(3, []) == {}
+    assert [OWNERSHIP.list_features(k) for k in range(4)] == [[0, 2], [3], [1, 4], []]
+    assert OWNERSHIP.map_by_feature(2, ["a", "b"]) == {1: "a", 4: "b"}
+    assert OWNERSHIP.map_by_feature(3, []) == {}
     with pytest.raises(ValueError, match="shorter"):
-        OWNERSHIP.by_feature(2, ["a"])
+        OWNERSHIP.map_by_feature(2, ["a"])
 
 
 def test_a_plan_is_of_its_params() -> None:

@@ -9,11 +9,11 @@ from privet.errors import DataError, ParameterError
 from privet.spec.params import Params
 from privet.spec.plan import Ownership, Plan
 from privet.spec.sampling import (
-    best_of,
-    check_split,
-    count_validation,
-    rows_in_order,
-    tables_to_keep,
+    check_validation_label,
+    count_validation_rows,
+    decide_early_stop,
+    find_best_table_count,
+    order_rows,
 )
 
 
@@ -23,14 +23,14 @@ def params(validation: float = 0.25, seed: int = 0, task: str = "regression") ->
 
 def test_rows_are_drawn_by_the_seed_alone() -> None:
     """Literally, since every participant must draw the same ones."""
-    assert rows_in_order(12, params()).tolist() == [1, 2, 3, 5, 6, 8, 9, 10, 11, 0, 4, 7]
-    assert rows_in_order(12, params(seed=1)).tolist() != rows_in_order(12, params()).tolist()
+    assert order_rows(12, params()).tolist() == [1, 2, 3, 5, 6, 8, 9, 10, 11, 0, 4, 7]
+    assert order_rows(12, params(seed=1)).tolist() != order_rows(12, params()).tolist()
 
 
 @pytest.mark.parametrize(("rows", "share"), [(1000, 0.2), (7, 0.5), (3, 0.33)])
 def test_training_rows_come_first_and_all_keep_their_order(rows: int, share: float) -> None:
-    order = rows_in_order(rows, params(share))
-    count = count_validation(rows, params(share))
+    order = order_rows(rows, params(share))
+    count = count_validation_rows(rows, params(share))
     assert count == round(share * rows)
     assert sorted(order) == list(range(rows))
     assert (np.diff(order[: rows - count]) > 0).all()
@@ -38,13 +38,13 @@ def test_training_rows_come_first_and_all_keep_their_order(rows: int, share: flo
 
 
 def test_without_validation_nothing_moves() -> None:
-    assert rows_in_order(5, params(0.0)).tolist() == [0, 1, 2, 3, 4]
+    assert order_rows(5, params(0.0)).tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("rows", "share"), [(10, 0.01), (4, 0.9), (2, 0.5)])
 def test_too_few_rows(rows: int, share: float) -> None:
     with pytest.raises(DataError, match="at least 2 and 1"):
-        count_validation(rows, params(share))
+        count_validation_rows(rows, params(share))
 
 
 def test_patience_needs_validation_rows() -> None:
@@ -65,17 +65,17 @@ def test_patience_needs_validation_rows() -> None:
 )
 def test_labels_that_cannot_be_split(task: str, label: list[float], complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
-        check_split(params(task=task), np.array(label, dtype=float), 2)
+        check_validation_label(params(task=task), np.array(label, dtype=float), 2)
 
 
 def test_labels_that_can() -> None:
-    check_split(params(task="classification"), np.array([0.0, 1.0, 0.0, 1.0]), 2)
-    check_split(params(), np.array([-1.0, 0.0, 1.0, 8.0, -8.0]), 2)
-    check_split(params(), np.array([1.0]), 0)
+    check_validation_label(params(task="classification"), np.array([0.0, 1.0, 0.0, 1.0]), 2)
+    check_validation_label(params(), np.array([-1.0, 0.0, 1.0, 8.0, -8.0]), 2)
+    check_validation_label(params(), np.array([1.0]), 0)
 
 
 def test_the_best_is_the_first_of_equal_ones() -> None:
-    assert best_of([3.0, 1.0, 2.0, 1.0]) == 2
+    assert find_best_table_count([3.0, 1.0, 2.0, 1.0]) == 2
 
 
 @pytest.mark.parametrize(
@@ -90,4 +90,4 @@ def test_the_best_is_the_first_of_equal_ones() -> None:
     ],
 )
 def test_when_to_stop(losses: list[float], kept: int) -> None:
-    assert tables_to_keep(losses, patience=2, tables=5) == kept
+    assert decide_early_stop(losses, patience=2, tables=5) == kept

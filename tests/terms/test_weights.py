@@ -7,13 +7,18 @@ import pytest
 
 from privet.arrays import FloatArray
 from privet.errors import DataError
-from privet.objectives.regression import objective_of
-from privet.spec.sampling import LARGEST_WEIGHT, class_weights, relative_weights, usable_weights
+from privet.objectives.regression import create_objective
+from privet.spec.sampling import (
+    MAX_SAMPLE_WEIGHT,
+    check_and_normalise_weights,
+    compute_class_sample_weights,
+    normalise_weights,
+)
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
 def test_weights_are_relative(scale: float) -> None:
-    found = relative_weights(np.array([1.0, 0.0, 3.0]) * scale)
+    found = normalise_weights(np.array([1.0, 0.0, 3.0]) * scale)
     assert found == pytest.approx([0.75, 0.0, 2.25])
 
 
@@ -24,17 +29,17 @@ def test_weights_are_relative(scale: float) -> None:
         ([np.nan, 1.0], "weight of row 1 is nan"),
         ([1.0, np.inf], "weight of row 2 is inf"),
         ([0.0, 0.0], "all 2 weights are zero"),
-        ([1.0] + [0.0] * LARGEST_WEIGHT, "row 1 is 4,097 times the mean, .* up to 4,096 times"),
+        ([1.0] + [0.0] * MAX_SAMPLE_WEIGHT, "row 1 is 4,097 times the mean, .* up to 4,096 times"),
     ],
 )
 def test_weights_that_cannot_be_used(weight: list[float], complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
-        relative_weights(np.array(weight))
+        normalise_weights(np.array(weight))
 
 
 def test_the_largest_weight_can_be_used() -> None:
-    found = relative_weights(np.array([1.0] + [0.0] * (LARGEST_WEIGHT - 1)))
-    assert found.max() == LARGEST_WEIGHT
+    found = normalise_weights(np.array([1.0] + [0.0] * (MAX_SAMPLE_WEIGHT - 1)))
+    assert found.max() == MAX_SAMPLE_WEIGHT
 
 
 @pytest.mark.parametrize(
@@ -48,15 +53,22 @@ def test_the_largest_weight_can_be_used() -> None:
 def test_a_class_whose_rows_do_not_count(
     label: list[float], weight: list[float], classes: int, complaint: str
 ) -> None:
-    objective = objective_of("classification", classes)
+    objective = create_objective("classification", classes)
     with pytest.raises(DataError, match=complaint):
-        usable_weights(np.array(weight, dtype=float), np.array(label, dtype=float), objective)
+        check_and_normalise_weights(
+            np.array(weight, dtype=float), np.array(label, dtype=float), objective
+        )
 
 
 def test_class_weights() -> None:
     label = np.array([0.0, 0.0, 0.0, 1.0])
-    balanced: FloatArray = class_weights(label, ["no", "yes"], "balanced")
+    balanced: FloatArray = compute_class_sample_weights(label, ["no", "yes"], "balanced")
     assert balanced == pytest.approx([2 / 3, 2 / 3, 2 / 3, 2.0])
-    assert class_weights(label, ["no", "yes"], {"yes": 10.0}).tolist() == [1, 1, 1, 10]
+    assert compute_class_sample_weights(label, ["no", "yes"], {"yes": 10.0}).tolist() == [
+        1,
+        1,
+        1,
+        10,
+    ]
     with pytest.raises(DataError, match="class_weight: the label has no class 'maybe'"):
-        class_weights(label, ["no", "yes"], {"maybe": 1.0})
+        compute_class_sample_weights(label, ["no", "yes"], {"maybe": 1.0})

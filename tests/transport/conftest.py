@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from privet.runtime.local.network import Link, Route, emulate
+from privet.runtime.local.network import EmulatedLink, Route, emulate_links
 from privet.transport.channel import Channel
-from privet.transport.connection import PeerLink
-from privet.transport.memory import memory_channels
-from privet.transport.rendezvous import Member, connect, listen
+from privet.transport.connection import PeerConnection
+from privet.transport.memory import create_memory_channels
+from privet.transport.rendezvous import Member, connect_members, listen
 from privet.transport.sockets import SocketChannel
 from privet.transport.tls import create_identity
 
@@ -33,7 +33,7 @@ def mesh(
         if kind == "emulated":
             doors = {name: stack.enter_context(listen()) for name in names}
             routes = [Route(doors[name], addresses[name], 0, 0) for name in names]
-            stack.enter_context(emulate(routes, [Link(delay=0.002, rate=50e6)]))
+            stack.enter_context(emulate_links(routes, [EmulatedLink(delay=0.002, rate=50e6)]))
             addresses = {name: door.getsockname()[:2] for name, door in doors.items()}
         members = []
         for name in names:
@@ -41,10 +41,10 @@ def mesh(
             fingerprint = None if identity is None else identity.fingerprint
             host, port = addresses[name]
             members.append(Member(name, host, port, fingerprint))
-        links: dict[str, dict[str, PeerLink]] = {}
+        links: dict[str, dict[str, PeerConnection]] = {}
 
         def meet(name: str) -> None:
-            links[name] = connect(
+            links[name] = connect_members(
                 name, members, listeners[name], identity=identities[name], timeout=20
             )
 
@@ -60,7 +60,7 @@ def mesh(
 def channels(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Channel]]:
     """Three connected channels, with a deadline of two seconds."""
     if request.param == "memory":
-        yield dict(memory_channels(NAMES, deadline=2.0))
+        yield dict(create_memory_channels(NAMES, peer_timeout=2.0))
         return
     with mesh(request.param, tmp_path, deadline=2.0) as connected:
         yield connected

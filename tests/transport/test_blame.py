@@ -22,9 +22,9 @@ from privet.errors import (
     ResultError,
 )
 from privet.transport.channel import Channel, Expected
-from privet.transport.connection import Doubt, kin_of
-from privet.transport.frames import ALIVE, FAILED, array_header, name_tag
-from privet.transport.sockets import _GRACE, SocketChannel
+from privet.transport.connection import CauseRank, map_relatives
+from privet.transport.frames import FAILURE_FRAME, HEARTBEAT_FRAME, hash_name, pack_array_header
+from privet.transport.sockets import _ATTRIBUTION_SECONDS, SocketChannel
 from tests.transport.conftest import NAMES, mesh
 
 DUE = Expected(np.dtype(np.uint64), (5,))
@@ -45,12 +45,12 @@ def meeting(
 def die(channel: SocketChannel) -> None:
     """End as a process does that is killed: without a word."""
     with channel._lock:
-        channel._hang_up()
+        channel._disconnect()
 
 
 def cut(channel: SocketChannel, peer: str) -> None:
     """End one connection, as the network would: TLS does not get to say anything."""
-    socket.socket.shutdown(channel._links[peer].socket, socket.SHUT_RDWR)
+    socket.socket.shutdown(channel._connections[peer].sock, socket.SHUT_RDWR)
 
 
 class Failing:
@@ -85,7 +85,7 @@ def test_all_name_the_one_that_died(kind: str) -> None:
     """Both wait for each other, and learn of ann's death from two sides at once."""
     for turn in range(20):
         with meeting(kind) as channels:
-            channels["cid"].where = lambda: "argmax"
+            channels["cid"].current_step = lambda: "argmax"
             one, two = receiving(channels["bob"], "cid"), receiving(channels["cid"], "bob")
             time.sleep(0.01 * (turn % 3))
             die(channels["ann"])
@@ -109,8 +109,8 @@ def test_whoever_reacts_late_names_it_too(kind: str, busy: bool) -> None:
                 assert receiving(bob, "ann").result().peer == "ann"
                 time.sleep(0.2)
                 if busy:  # comes back as a reset, which must not hide bob's last words
-                    cid._links["bob"].queue(LARGE.data.cast("B"))
-                    cid._links["bob"].write()
+                    cid._connections["bob"].enqueue(LARGE.data.cast("B"))
+                    cid._connections["bob"].write()
             error = receiving(cid, "bob").result()
             assert str(error).startswith("ann: the connection was lost")
             assert "bob" not in str(error)
@@ -122,14 +122,14 @@ def test_last_words_are_read_though_writing_failed() -> None:
         with cid._lock:
             bob._closed.set()  # so that its other thread reads nothing more
             bob._ticker.join()
-            cid._links["bob"].socket.send(b"unread, so that hanging up is a reset")
+            cid._connections["bob"].sock.send(b"unread, so that hanging up is a reset")
             time.sleep(0.1)
-            bob._links["cid"].say(ALIVE)
-            bob._links["cid"].say(FAILED, name_tag("ann"))
+            bob._connections["cid"].send_control(HEARTBEAT_FRAME)
+            bob._connections["cid"].send_control(FAILURE_FRAME, hash_name("ann"))
             with bob._lock:
-                bob._hang_up()
-            link = cid._links["bob"]
-            link.queue(memoryview(bytes(100)))
+                bob._disconnect()
+            link = cid._connections["bob"]
+            link.enqueue(memoryview(bytes(100)))
             time.sleep(0.1)
             link.write()
             assert str(link.error) == "bob: gave up, having lost ann"
@@ -157,7 +157,7 @@ def test_hearsay_is_checked_for_a_moment() -> None:
         waiting = receiving(cid, "bob")
         cut(ann, "bob")
         assert receiving(bob, "ann").result().peer == "ann"
-        time.sleep(_GRACE / 3)
+        time.sleep(_ATTRIBUTION_SECONDS / 3)
         die(ann)
         assert str(waiting.result()).startswith("ann: the connection was lost")
 
@@ -169,7 +169,7 @@ def test_hearsay_is_checked_when_sending_too() -> None:
         assert receiving(bob, "ann").result().peer == "ann"
         time.sleep(0.1)
         sending = Failing(lambda: cid.send("bob", np.zeros(5, dtype=np.uint64)))
-        time.sleep(_GRACE / 3)
+        time.sleep(_ATTRIBUTION_SECONDS / 3)
         die(ann)
         assert sending.result().peer == "ann"
 
@@ -184,7 +184,7 @@ def test_hearsay_is_believed_after_that() -> None:
             error = waiting.result()
         assert isinstance(error, PeerLostError)
         assert str(error).startswith("bob: gave up, having lost ann")
-        assert waiting.seconds < _GRACE + 1.0
+        assert waiting.seconds < _ATTRIBUTION_SECONDS + 1.0
         # And ann, which cid tells of bob's word, names bob.
         assert receiving(ann, "cid").result().peer == "bob"
 
@@ -212,7 +212,7 @@ def test_a_failure_in_the_middle_of_a_large_array(late: bool) -> None:
                 die(ann)
         waiting = receiving(cid, "bob", Expected(LARGE.dtype, LARGE.shape))
         if late:
-            time.sleep(_GRACE / 3)
+            time.sleep(_ATTRIBUTION_SECONDS / 3)
             die(ann)
         assert waiting.result().peer == "ann"
 
@@ -226,7 +226,7 @@ def test_nobody_else_to_doubt() -> None:
             die(ann)
         waiting = receiving(bob, "ann")
         assert waiting.result().peer == "ann"
-        assert waiting.seconds < _GRACE
+        assert waiting.seconds < _ATTRIBUTION_SECONDS
 
 
 def test_a_failure_of_its_own() -> None:
@@ -248,14 +248,14 @@ def test_an_interruption_is_no_error() -> None:
         assert str(waiting.result()) == "ann: was interrupted"
 
 
-@pytest.mark.parametrize("doubt", [Doubt.ITS_OWN, Doubt.BLAMES])
-def test_who_has_lost_one_of_its_kin_says_so(doubt: Doubt) -> None:
+@pytest.mark.parametrize("doubt", [CauseRank.SELF_REPORTED, CauseRank.BLAMES_OTHER])
+def test_who_has_lost_one_of_its_kin_says_so(doubt: CauseRank) -> None:
     """Beside one that failed by itself, it is to blame if its kin was its own to keep."""
     with meeting("tls") as channels:
         ann, bob, cid = channels.values()
         for channel in channels.values():
-            for link in channel._links.values():
-                link.kin = kin_of(["helper"], doubt)
+            for link in channel._connections.values():
+                link.relatives = map_relatives(["helper"], doubt)
         with cid._lock:  # it hears of both at once
             with pytest.raises(ZeroDivisionError), bob:
                 raise ZeroDivisionError
@@ -265,8 +265,8 @@ def test_who_has_lost_one_of_its_kin_says_so(doubt: Doubt) -> None:
         said = receiving(cid, "bob").result()
         assert "bob: ended with an error of its own" in str(said)
         blamed = "ann: gave up, having lost its helper" in str(said)
-        assert blamed == (doubt == Doubt.ITS_OWN)
-        assert said.doubt == Doubt.ITS_OWN
+        assert blamed == (doubt == CauseRank.SELF_REPORTED)
+        assert said.cause_rank == CauseRank.SELF_REPORTED
 
 
 def test_a_complaint_of_the_program_names_its_culprit() -> None:
@@ -299,8 +299,10 @@ def test_who_breaks_off_is_named_before_who_has_left() -> None:
         ending = Failing(ann.close)
         time.sleep(0.1)
         with bob._lock:
-            bob._links["cid"].queue(memoryview(array_header(np.zeros(5, np.uint64), 0, 0) + b"?"))
-            bob._links["cid"].write()
+            bob._connections["cid"].enqueue(
+                memoryview(pack_array_header(np.zeros(5, np.uint64), 0, 0) + b"?")
+            )
+            bob._connections["cid"].write()
         die(bob)
         assert ending.result().peer == "bob"
         time.sleep(0.1)
@@ -311,7 +313,7 @@ def test_a_failure_after_a_goodbye_is_heard() -> None:
     with meeting("tcp") as channels:
         ann, _, cid = channels.values()
         with ann._lock:
-            ann._links["cid"].said_goodbye = cid._links["ann"].said_goodbye = True
+            ann._connections["cid"].said_goodbye = cid._connections["ann"].said_goodbye = True
         with pytest.raises(ZeroDivisionError), ann:
             raise ZeroDivisionError
         assert "ann: ended with an error of its own" in str(receiving(cid, "bob").result())
@@ -327,7 +329,7 @@ def test_a_channel_that_is_closed_is_nobodys_fault() -> None:
 
 def test_the_step_is_that_of_any_error_that_ends_a_channel() -> None:
     with meeting("tcp") as channels:
-        channels["ann"].where = lambda: "leaves"
+        channels["ann"].current_step = lambda: "leaves"
         with pytest.raises(ResultError) as caught, channels["ann"]:
             raise ResultError("leaf values of 1000 and more in size")
         assert (caught.value.peer, caught.value.step) == (None, "leaves")
@@ -345,7 +347,7 @@ def test_several_that_died_are_all_named() -> None:
 
 @pytest.mark.parametrize(
     ("tag", "culprit"),
-    [(name_tag("cid"), "cid"), (name_tag("ann"), "ann"), (12345, "one whom we do not know")],
+    [(hash_name("cid"), "cid"), (hash_name("ann"), "ann"), (12345, "one whom we do not know")],
     ids=["ourselves", "a peer", "unknown"],
 )
 def test_whom_a_peer_may_blame(tag: int, culprit: str) -> None:
@@ -353,9 +355,9 @@ def test_whom_a_peer_may_blame(tag: int, culprit: str) -> None:
         ann, bob, cid = channels.values()
         waiting = receiving(cid, "bob")
         with bob._lock:
-            bob._links["cid"].say(FAILED, tag)
+            bob._connections["cid"].send_control(FAILURE_FRAME, tag)
             assert str(waiting.result()).startswith(f"bob: gave up, having lost {culprit}")
-            assert (waiting.seconds >= _GRACE - 0.1) == (culprit == "ann")
+            assert (waiting.seconds >= _ATTRIBUTION_SECONDS - 0.1) == (culprit == "ann")
             # We are there, ann is, and the third may be made up: to ann, bob is to blame.
             assert "cid: gave up, having lost bob" in str(receiving(ann, "cid").result())
 
@@ -377,7 +379,7 @@ def test_a_loss_on_another_channel_of_ours(both: bool) -> None:
         meeting("tcp", names=("head", "other")) as to_heads,
     ):
         waiting = to_workers["head"]
-        waiting.beside = to_heads["head"]
+        waiting.linked_channel = to_heads["head"]
         die(to_heads["other"])
         if both:
             die(to_workers["worker"])

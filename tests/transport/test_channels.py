@@ -17,7 +17,7 @@ import pytest
 from privet.errors import PeerError, PeerLostError, PeerMisbehavedError, PeerSilentError
 from privet.transport import frames
 from privet.transport.channel import Channel, Expected
-from privet.transport.frames import GOODBYE, array_header, control_header
+from privet.transport.frames import GOODBYE, pack_array_header, pack_control_header
 from privet.transport.sockets import SocketChannel
 from tests.transport.conftest import mesh
 
@@ -102,7 +102,7 @@ def test_sending_does_not_wait_for_the_receiver(channels: Channels) -> None:
         for peer in channel.peers:
             assert (channel.receive(peer, expected(large)) == large + np.uint64(1)).all()
         channel.flush()
-        channel.wait_for_room(0, channel.peers)
+        channel.wait_for_backlog(0, channel.peers)
         channel.close()
 
     together(channels, body)
@@ -115,12 +115,12 @@ def test_what_has_come_is_told_without_waiting(channels: Channels) -> None:
         for peer in channel.peers:
             channel.send(peer, number)
         until = time.monotonic() + 10
-        while not all(channel.has_come(peer) for peer in channel.peers):
+        while not all(channel.has_pending(peer) for peer in channel.peers):
             assert time.monotonic() < until
             time.sleep(0.01)
         for peer in channel.peers:
             channel.receive(peer, expected(number))
-        assert not any(channel.has_come(peer) for peer in channel.peers)
+        assert not any(channel.has_pending(peer) for peer in channel.peers)
         channel.close()
 
     together(channels, body)
@@ -156,7 +156,7 @@ def test_whoever_ends_early_disturbs_nobody(channels: Channels) -> None:
 
 
 def test_a_peer_that_is_gone_is_named(channels: Channels) -> None:
-    channels["bob"].where = lambda: "argmax"
+    channels["bob"].current_step = lambda: "argmax"
 
     def body(channel: Channel) -> None:
         if channel.name == "ann":
@@ -206,8 +206,8 @@ def test_signs_of_life_do_not_hold_an_end_open(tmp_path: Path) -> None:
     """Bob lives and never says goodbye: who ends for a reason of its own does so soon."""
     with mesh("tls", tmp_path, deadline=2.0) as channels:
         start = time.monotonic()
-        channels["ann"].leave()
-        channels["cid"].goodbye_seconds = 1.0
+        channels["ann"].close_best_effort()
+        channels["cid"].goodbye_timeout = 1.0
         with pytest.raises(PeerSilentError, match=r"^bob: only signs of life .* its goodbye"):
             channels["cid"].close()
         assert time.monotonic() - start < 6
@@ -220,7 +220,7 @@ def test_a_frame_that_is_not_due_is_refused_at_its_first_bytes(tmp_path: Path) -
         ann, bob = channels["ann"], channels["bob"]
         assert isinstance(ann, SocketChannel)
         huge = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (1 << 30,), (0,))
-        ann._links["bob"].queue(memoryview(array_header(huge, 0, 0)))
+        ann._connections["bob"].enqueue(memoryview(pack_array_header(huge, 0, 0)))
         start = time.monotonic()
         with pytest.raises(
             PeerMisbehavedError, match=r"^ann: sent array 0 of uint8 \(1073741824,\)"
@@ -298,7 +298,7 @@ def test_what_comes_out_of_order(tmp_path: Path) -> None:
     with mesh("tcp", tmp_path, deadline=2.0, names=("ann", "bob")) as channels:
         ann, bob = channels["ann"], channels["bob"]
         assert isinstance(ann, SocketChannel)
-        ann._links["bob"].sent[0] = 5
+        ann._connections["bob"].n_sent_by_stream[0] = 5
         ann.send("bob", one)
         with pytest.raises(PeerMisbehavedError, match=r"sent array 5 .* where array 0 .* is due"):
             bob.receive("ann", expected(one))
@@ -384,9 +384,11 @@ def test_what_comes_after_a_goodbye(tmp_path: Path) -> None:
     with mesh("tcp", tmp_path, deadline=2.0, names=("ann", "bob")) as channels:
         ann, bob = channels["ann"], channels["bob"]
         assert isinstance(ann, SocketChannel)
-        link = ann._links["bob"]
+        link = ann._connections["bob"]
         with ann._lock:
-            link.queue(memoryview(control_header(GOODBYE) + array_header(one, 0, 0) + bytes(8)))
+            link.enqueue(
+                memoryview(pack_control_header(GOODBYE) + pack_array_header(one, 0, 0) + bytes(8))
+            )
             link.write()
         with pytest.raises(PeerMisbehavedError, match="after its goodbye"):
             bob.receive("ann", expected(one))
@@ -402,7 +404,7 @@ def test_a_dealer_does_not_wait_for_the_dead(tmp_path: Path) -> None:
                 ann.send("bob", np.zeros(1 << 20, dtype=np.uint64))
             start = time.monotonic()
             with pytest.raises(PeerSilentError, match=r"^bob: "):
-                ann.wait_for_room(1 << 20, ann.peers)
+                ann.wait_for_backlog(1 << 20, ann.peers)
             assert time.monotonic() - start < 3
         bob.abort()
 
@@ -415,7 +417,7 @@ def test_empty_frames_fill_the_inbox_too(tmp_path: Path) -> None:
         for _ in range(20_000):
             ann.send("bob", np.empty(0, dtype=np.uint8))
         time.sleep(0.3)
-        assert len(bob._links["ann"].inbox[0]) < 10_000
+        assert len(bob._connections["ann"].inbox[0]) < 10_000
         ann.abort()
         bob.abort()
 
@@ -470,7 +472,7 @@ GARBAGE = [
     b"GET / HTTP/1.1\r\n\r\n" + bytes(100),
     bytes(64),
     os.urandom(64),
-    array_header(np.zeros(5, dtype=np.uint64), 0, 0)[:16] + b"\xff" * 16,
+    pack_array_header(np.zeros(5, dtype=np.uint64), 0, 0)[:16] + b"\xff" * 16,
 ]
 
 
@@ -480,9 +482,9 @@ def test_a_babbling_peer_is_named(kind: str, garbage: bytes, tmp_path: Path) -> 
     with mesh(kind, tmp_path, deadline=2.0) as channels:
         babbling = channels["ann"]
         assert isinstance(babbling, SocketChannel)
-        link = babbling._links["bob"]
+        link = babbling._connections["bob"]
         with babbling._lock:
-            link.queue(memoryview(garbage))
+            link.enqueue(memoryview(garbage))
             link.write()
         with pytest.raises(PeerMisbehavedError, match=r"^ann: sent "):
             channels["bob"].receive("ann", Expected(np.dtype(np.uint64), (5,)))
@@ -500,7 +502,7 @@ def test_a_peer_that_does_not_read_is_not_read_for(tmp_path: Path) -> None:
         for _ in range(100):  # 50 MB
             ann.send("bob", piece)
         time.sleep(0.5)
-        assert bob._links["ann"].inbox_bytes < 8 << 20
+        assert bob._connections["ann"].inbox_bytes < 8 << 20
         assert ann.backlog("bob") > 0
         for _ in range(100):
             bob.receive("ann", expected(piece))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from privet.runtime.local.network import Link, Route, emulate
+from privet.runtime.local.network import EmulatedLink, Route, emulate_links
 from privet.transport.rendezvous import listen
 
 Line = tuple[socket.socket, socket.socket]
@@ -17,14 +17,14 @@ Line = tuple[socket.socket, socket.socket]
 
 @contextlib.contextmanager
 def lines(
-    links: list[Link], ends: list[tuple[int, int]]
+    links: list[EmulatedLink], ends: list[tuple[int, int]]
 ) -> Iterator[list[tuple[socket.socket, socket.socket]]]:
     """Connections through a relay, one for each pair of link numbers (forward, backward)."""
     with contextlib.ExitStack() as stack:
         target = stack.enter_context(listen())
         doors = [stack.enter_context(listen()) for _ in ends]
         routes = [Route(d, target.getsockname()[:2], *e) for d, e in zip(doors, ends, strict=True)]
-        stack.enter_context(emulate(routes, links))
+        stack.enter_context(emulate_links(routes, links))
         found = []
         for door in doors:
             near = stack.enter_context(socket.create_connection(door.getsockname()))
@@ -57,7 +57,7 @@ def test_the_delay_of_the_papers_link() -> None:
 
     Of many trips the fastest counts: what the machine was busy with is not the emulator's.
     """
-    with lines([Link(0.005, 12.5e6)], [(0, 0)]) as [(near, far)]:
+    with lines([EmulatedLink(0.005, 12.5e6)], [(0, 0)]) as [(near, far)]:
         trips: list[float] = []
         while len(trips) < 60 or (min(trips) > 0.0105 and len(trips) < 600):
             start = time.monotonic()
@@ -71,7 +71,7 @@ def test_the_delay_of_the_papers_link() -> None:
 
 def test_the_rate_of_the_papers_link() -> None:
     """100 Mbit/s: 2.5 MB take 0.2 s and the delay, to within 5 percent."""
-    with lines([Link(0.005, 12.5e6)], [(0, 0)]) as [(near, far)]:
+    with lines([EmulatedLink(0.005, 12.5e6)], [(0, 0)]) as [(near, far)]:
         content = np.random.default_rng(0).bytes(2_500_000)
         times: list[float] = []
         while len(times) < 3 or (min(times) > 0.205 * 1.05 and len(times) < 60):
@@ -83,7 +83,7 @@ def test_the_rate_of_the_papers_link() -> None:
 @pytest.mark.parametrize(("shared", "expected"), [(True, 0.305), (False, 0.105)])
 def test_a_link_may_be_shared(shared: bool, expected: float) -> None:
     """Three transfers of 0.1 s take 0.3 s on one link, and 0.1 s on one each."""
-    links = [Link(0.005, 12.5e6) for _ in range(3)]
+    links = [EmulatedLink(0.005, 12.5e6) for _ in range(3)]
     ends = [(0, 0)] * 3 if shared else [(k, k) for k in range(3)]
     content = bytes(1_250_000)
     times: list[float] = []
@@ -101,7 +101,7 @@ def test_a_link_may_be_shared(shared: bool, expected: float) -> None:
 
 
 def test_an_end_is_passed_on() -> None:
-    with lines([Link(0.001, 12.5e6)], [(0, 0)]) as [(near, far)]:
+    with lines([EmulatedLink(0.001, 12.5e6)], [(0, 0)]) as [(near, far)]:
         near.sendall(b"last words")
         near.close()
         assert read(far, 10) == b"last words"

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from privet import errors
 from privet.errors import PeerFailedError
 from privet.transport import rendezvous
-from privet.transport.frames import name_tag
-from privet.transport.handshake import Failure, Greeter, RefusedError
-from privet.transport.rendezvous import Member, answers_as, listen, say_farewell
+from privet.transport.frames import hash_name
+from privet.transport.handshake import FailureNotice, Handshake, HandshakeRefusedError
+from privet.transport.rendezvous import Member, is_member_running_at, listen, notify_failure
 from privet.transport.tls import Identity, create_identity
 from tests.transport.test_meeting import NAMES, Links, Meeting, answering, complete
 
@@ -38,7 +38,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "_REFUSED_RETRY_SECONDS", 0.4)
     monkeypatch.setattr(rendezvous, "_REFUSED_RETRY_SECONDS", 0.4)
     monkeypatch.setattr(rendezvous, "_QUIET_SECONDS", 0.6)
-    monkeypatch.setattr(rendezvous, "_LONGEST_SECONDS", 3.0)
+    monkeypatch.setattr(rendezvous, "_MAX_NOTIFY_SECONDS", 3.0)
 
 
 @pytest.fixture
@@ -65,11 +65,14 @@ def come_late(meeting: Meeting, name: str) -> None:
 
 
 def leave(
-    meeting: Meeting, name: str, failure: Failure | None = None, identity: Identity | None = None
+    meeting: Meeting,
+    name: str,
+    failure: FailureNotice | None = None,
+    identity: Identity | None = None,
 ) -> list[str]:
     """Let somebody say that it has failed, or that another one has."""
-    told, _ = say_farewell(
-        failure or Failure(name, 4),
+    told, _ = notify_failure(
+        failure or FailureNotice(name, 4),
         name,
         members(meeting),
         meeting.listeners[name],
@@ -94,7 +97,7 @@ def test_all_who_wait_are_told(meeting: Meeting, name: str) -> None:
     assert time.monotonic() - start < 2.0
     for other in others:
         error = failure_of(waiting[other])
-        assert (error.peer, error.its_code, error.exit_code) == (name, 4, 7)
+        assert (error.peer, error.peer_exit_code, error.exit_code) == (name, 4, 7)
         assert str(error) == (
             f"{name}: cannot take part: its table cannot be read or used (exit code 4); "
             "once that is mended there, start all again"
@@ -109,8 +112,8 @@ def test_one_that_was_found_already_can_still_fail(meeting: Meeting, name: str) 
     (other,) = {"ann", "bob"} - {name}
     waiting = meeting.come(other)
     [old] = meeting.come(name, other)().values()
-    old.socket.close()
-    assert leave(meeting, name, Failure(name, 130)) == [other]
+    old.sock.close()
+    assert leave(meeting, name, FailureNotice(name, 130)) == [other]
     assert "it was interrupted (exit code 130)" in str(failure_of(waiting))
 
 
@@ -120,14 +123,18 @@ def test_what_one_was_told_it_passes_on(meeting: Meeting) -> None:
     time.sleep(0.5)
     with listen() as door:
         closed = door.getsockname()[1]
-    told, _ = say_farewell(
-        Failure("cid", 4), "cid", members(meeting, ann=closed), None, meeting.identities["cid"]
+    told, _ = notify_failure(
+        FailureNotice("cid", 4),
+        "cid",
+        members(meeting, ann=closed),
+        None,
+        meeting.identities["cid"],
     )
     assert told == ["bob"]
     heard = failure_of(bob)
-    assert leave(meeting, "bob", Failure.of(heard, "bob")) == ["ann"]
+    assert leave(meeting, "bob", FailureNotice.from_error(heard, "bob")) == ["ann"]
     error = failure_of(ann)
-    assert (error.peer, error.its_code) == ("cid", 4)
+    assert (error.peer, error.peer_exit_code) == ("cid", 4)
     assert str(error).startswith("cid: cannot take part, says bob: its table cannot")
 
 
@@ -139,9 +146,9 @@ def test_two_who_cannot_agree_both_end(meeting: Meeting) -> None:
     bob = meeting.come("bob", session=bytes(31) + b"\x01")
     heard = failure_of(bob)
     assert str(heard).startswith("ann: no agreement with what answers there")
-    assert leave(meeting, "bob", Failure.of(heard, "bob")) == ["ann"]
+    assert leave(meeting, "bob", FailureNotice.from_error(heard, "bob")) == ["ann"]
     error = failure_of(ann)
-    assert (error.peer, error.its_code) == ("bob", 7)
+    assert (error.peer, error.peer_exit_code) == ("bob", 7)
     assert "no agreement with us: bob (it runs another job or version" in str(error)
 
 
@@ -155,8 +162,8 @@ def test_those_behind_a_wall_are_told_when_they_call(
         closed = door.getsockname()[1]
     coming: list[Callable[[], Links]] = []
     threading.Timer(0.5, lambda: coming.append(meeting.come("bob"))).start()
-    told, _ = say_farewell(
-        Failure("ann", 6),
+    told, _ = notify_failure(
+        FailureNotice("ann", 6),
         "ann",
         members(meeting, bob=closed),
         meeting.listeners["ann"],
@@ -171,7 +178,9 @@ def test_one_that_cannot_listen_still_tells(meeting: Meeting, name: str) -> None
     close(meeting, name)
     bob = meeting.come("bob")
     time.sleep(0.3)
-    told, _ = say_farewell(Failure(name, 6), name, members(meeting), None, meeting.identities[name])
+    told, _ = notify_failure(
+        FailureNotice(name, 6), name, members(meeting), None, meeting.identities[name]
+    )
     assert "bob" in told
     assert failure_of(bob).peer == name
 
@@ -195,7 +204,7 @@ def test_a_stranger_does_not_end_the_waiting(meeting: Meeting, stranger: Identit
             host, port = door.getsockname()[:2]
             elsewhere = Member(name, host, port, stranger.fingerprint)
             known = [elsewhere if m.name == name else m for m in members(meeting)]
-            told, _ = say_farewell(Failure("cid", 4), name, known, door, stranger)
+            told, _ = notify_failure(FailureNotice("cid", 4), name, known, door, stranger)
             assert told == []
     come_late(meeting, "cid")
     complete(meeting, ann, bob)
@@ -208,13 +217,13 @@ def test_something_else_at_the_address_of_a_caller(
 ) -> None:
     """Nobody calls cid, so its address may be anything: a stranger cannot make use of that."""
     ann = meeting.come("ann", "cid", timeout=4.0)
-    greeter = Greeter("cid", dict(meeting.pinned), bytes(32), stranger)
+    greeter = Handshake("cid", dict(meeting.pinned), bytes(32), stranger)
     with answering(meeting.listeners["cid"], reply) as calls:
         stop = time.monotonic() + 2.5
         while time.monotonic() < stop:
             connection = socket.create_connection(meeting.listeners["ann"].getsockname())
-            with contextlib.suppress(OSError, RefusedError):
-                greeter.greet(connection, {"ann"}, calling=True)
+            with contextlib.suppress(OSError, HandshakeRefusedError):
+                greeter.run(connection, {"ann"}, is_client=True)
             time.sleep(0.05)
     assert 2 <= len(calls) <= 8  # it was looked for, and not for every call
     with pytest.raises(errors.PeerLostError, match=r"not reached within 4 s: cid \(its cert"):
@@ -234,7 +243,7 @@ def test_one_without_its_keys_is_given_up(
     start = time.monotonic()
     identity = None if keys == "none" else stranger
     door = meeting.listeners[name]
-    told, refused = say_farewell(Failure(name, 6), name, members(meeting), door, identity)
+    told, refused = notify_failure(FailureNotice(name, 6), name, members(meeting), door, identity)
     assert (told, refused) == ([], others)
     for other in others:
         error = failure_of(waiting[other])
@@ -253,8 +262,8 @@ def test_a_stranger_is_not_told_what_failed(
     close(meeting, "bob", "cid")
     identity = meeting.identities["ann"] if keys == "own" else None
     saying = threading.Thread(
-        target=say_farewell,
-        args=(Failure("ann", 4), "ann", members(meeting), meeting.listeners["ann"], identity),
+        target=notify_failure,
+        args=(FailureNotice("ann", 4), "ann", members(meeting), meeting.listeners["ann"], identity),
     )
     saying.start()
     certificate = b"" if identity is None else identity.certificate
@@ -275,15 +284,15 @@ def test_a_stranger_is_not_told_what_failed(
 @settings(max_examples=500)
 @given(st.integers(0, 255), st.one_of(st.integers(0, 2**32 - 1), st.sampled_from(NAMES)))
 def test_notes_that_cannot_be_are_refused(code: int, who: int | str) -> None:
-    greeter = Greeter("ann", dict.fromkeys(NAMES), bytes(32), None)
-    content = struct.pack("<BI", code, name_tag(who) if isinstance(who, str) else who)
+    greeter = Handshake("ann", dict.fromkeys(NAMES), bytes(32), None)
+    content = struct.pack("<BI", code, hash_name(who) if isinstance(who, str) else who)
     if content == bytes(5):
-        assert greeter._read_note("bob", content) is None
+        assert greeter._unpack_notice("bob", content) is None
     elif isinstance(who, str) and code in (1, 3, 4, 5, 6, 7, 8, 9, 130):
-        assert greeter._read_note("bob", content) == Failure(who, code)
+        assert greeter._unpack_notice("bob", content) == FailureNotice(who, code)
     else:
-        with pytest.raises(RefusedError, match="a failure that cannot be"):
-            greeter._read_note("bob", content)
+        with pytest.raises(HandshakeRefusedError, match="a failure that cannot be"):
+            greeter._unpack_notice("bob", content)
 
 
 def test_members_that_say_nonsense_do_not_end_the_waiting(
@@ -291,13 +300,13 @@ def test_members_that_say_nonsense_do_not_end_the_waiting(
 ) -> None:
     """Bob proves who it is, and then tells of failures that cannot be."""
     ann = meeting.come("ann")
-    for note in (b"\xff" * 5, b"\x04" + bytes(4), b"\x00" + struct.pack("<I", name_tag("cid"))):
+    for note in (b"\xff" * 5, b"\x04" + bytes(4), b"\x00" + struct.pack("<I", hash_name("cid"))):
         with monkeypatch.context() as patch:
-            patch.setattr(Greeter, "_note", lambda _, note=note: note)
+            patch.setattr(Handshake, "_pack_notice", lambda _, note=note: note)
             connection = socket.create_connection(meeting.listeners["ann"].getsockname())
-            greeter = Greeter("bob", dict(meeting.pinned), bytes(32), meeting.identities["bob"])
-            with contextlib.suppress(RefusedError):  # at ann it is the test that says so
-                _, connection, _ = greeter.greet(connection, {"ann"}, calling=True)
+            greeter = Handshake("bob", dict(meeting.pinned), bytes(32), meeting.identities["bob"])
+            with contextlib.suppress(HandshakeRefusedError):  # at ann it is the test that says so
+                _, connection, _ = greeter.run(connection, {"ann"}, is_client=True)
             connection.close()
         time.sleep(0.2)
     complete(meeting, ann, meeting.come("bob"))
@@ -308,8 +317,8 @@ def test_nobody_is_there(meeting: Meeting) -> None:
         with listen() as door:
             close(meeting, *NAMES)
             start = time.monotonic()
-            told, _ = say_farewell(
-                Failure(name, 4), name, members(meeting), door, meeting.identities[name]
+            told, _ = notify_failure(
+                FailureNotice(name, 4), name, members(meeting), door, meeting.identities[name]
             )
             assert told == []
             assert time.monotonic() - start < 1.0
@@ -326,12 +335,12 @@ def test_those_who_do_not_answer_are_not_waited_for_long(meeting: Meeting) -> No
 def test_whether_a_process_of_ours_is_there(meeting: Meeting, stranger: Identity) -> None:
     address = meeting.listeners["ann"].getsockname()[:2]
     ann = meeting.come("ann")
-    assert answers_as("ann", address, meeting.identities["ann"])
-    assert not answers_as("ann", address, stranger)
-    assert not answers_as("bob", address, meeting.identities["bob"])
+    assert is_member_running_at("ann", address, meeting.identities["ann"])
+    assert not is_member_running_at("ann", address, stranger)
+    assert not is_member_running_at("bob", address, meeting.identities["bob"])
     complete(meeting, ann, meeting.come("bob"))
     close(meeting, "ann")
-    assert not answers_as("ann", address, meeting.identities["ann"])
+    assert not is_member_running_at("ann", address, meeting.identities["ann"])
 
 
 def test_what_is_told_of_an_error() -> None:
@@ -342,6 +351,10 @@ def test_what_is_told_of_an_error() -> None:
         (ZeroDivisionError("secret"), 1),
         (errors.ResultError("never before all have met"), 1),
     ):
-        assert Failure.of(error, "ann") == Failure("ann", code)
-    assert Failure.of(PeerFailedError("bob", "cannot", 4), "ann") == Failure("bob", 4)
-    assert Failure.of(PeerFailedError("bob", "no agreement"), "ann") == Failure("bob", 7)
+        assert FailureNotice.from_error(error, "ann") == FailureNotice("ann", code)
+    assert FailureNotice.from_error(PeerFailedError("bob", "cannot", 4), "ann") == FailureNotice(
+        "bob", 4
+    )
+    assert FailureNotice.from_error(PeerFailedError("bob", "no agreement"), "ann") == FailureNotice(
+        "bob", 7
+    )

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet.transport.frames import (
-    ALIVE,
     ARRAY,
-    FAILED,
+    FAILURE_FRAME,
     GOODBYE,
     HEADER_BYTES,
+    HEARTBEAT_FRAME,
     FrameError,
     FrameReader,
     Header,
-    array_header,
-    control_header,
+    pack_array_header,
+    pack_control_header,
     parse_header,
 )
 
@@ -27,14 +27,14 @@ DTYPES = (np.uint8, np.uint32, np.uint64)
 
 
 def frame(array: np.ndarray, sequence: int = 0, tag: int = 0) -> bytes:
-    return array_header(array, sequence, tag) + array.tobytes()
+    return pack_array_header(array, sequence, tag) + array.tobytes()
 
 
 def feed(reader: FrameReader, content: bytes, step: int = 1 << 20) -> list[tuple[Header, Any]]:
     """Put bytes in, at most `step` at a time, as a connection would."""
     found = []
     while content:
-        target = reader.target()
+        target = reader.get_buffer()
         count = min(len(target), len(content), step)
         target[:count] = content[:count]
         found += reader.advance(count)
@@ -53,7 +53,9 @@ arrays = st.builds(
 
 @given(st.lists(arrays, max_size=8), st.integers(1, 100))
 def test_frames_come_out_as_they_went_in(sent: list[Any], step: int) -> None:
-    stream = b"".join(frame(a, i, 1000 + i) for i, a in enumerate(sent)) + control_header(GOODBYE)
+    stream = b"".join(frame(a, i, 1000 + i) for i, a in enumerate(sent)) + pack_control_header(
+        GOODBYE
+    )
     reader = FrameReader()
     *found, last = feed(reader, stream, step)
     assert len(found) == len(sent)
@@ -63,20 +65,20 @@ def test_frames_come_out_as_they_went_in(sent: list[Any], step: int) -> None:
         assert (array == original).all()
         assert array.flags.writeable
     assert last[0].kind == GOODBYE
-    assert reader.idle
+    assert reader.is_idle
 
 
 def test_a_large_frame_among_small_ones() -> None:
     large = np.arange(300_000, dtype=np.uint32)
     small = np.arange(3, dtype=np.uint8)
-    stream = frame(small) + frame(large, 1) + control_header(ALIVE) + frame(small, 2)
+    stream = frame(small) + frame(large, 1) + pack_control_header(HEARTBEAT_FRAME) + frame(small, 2)
     for step in (1000, 65_536, 1 << 22):
         found = feed(FrameReader(), stream, step)
-        assert [header.kind for header, _ in found] == [ARRAY, ARRAY, ALIVE, ARRAY]
+        assert [header.kind for header, _ in found] == [ARRAY, ARRAY, HEARTBEAT_FRAME, ARRAY]
         assert (found[1][1] == large).all()
 
 
-HEADER = array_header(np.zeros((2, 3), dtype=np.uint32), 7, 9)
+HEADER = pack_array_header(np.zeros((2, 3), dtype=np.uint32), 7, 9)
 
 
 @pytest.mark.parametrize(
@@ -104,14 +106,14 @@ def test_a_damaged_header_is_refused(offset: int, content: bytes, complaint: str
         feed(FrameReader(limit=1 << 20), damaged)
 
 
-@pytest.mark.parametrize("kind", [ALIVE, GOODBYE, FAILED])
+@pytest.mark.parametrize("kind", [HEARTBEAT_FRAME, GOODBYE, FAILURE_FRAME])
 def test_a_control_frame_carries_nothing_but_the_blame_for_a_failure(kind: int) -> None:
-    [(header, array)] = feed(FrameReader(), control_header(kind))
+    [(header, array)] = feed(FrameReader(), pack_control_header(kind))
     assert (header.kind, header.tag, array.size) == (kind, 0, 0)
-    if kind == FAILED:
-        assert parse_header(control_header(kind, 0xDEADBEEF)).tag == 0xDEADBEEF
-    for offset in (4, 5, 8) if kind == FAILED else (4, 5, 8, 12):
-        damaged = bytearray(control_header(kind))
+    if kind == FAILURE_FRAME:
+        assert parse_header(pack_control_header(kind, 0xDEADBEEF)).tag == 0xDEADBEEF
+    for offset in (4, 5, 8) if kind == FAILURE_FRAME else (4, 5, 8, 12):
+        damaged = bytearray(pack_control_header(kind))
         damaged[offset] = 1
         with pytest.raises(FrameError, match="control frame that carries something"):
             parse_header(damaged)
@@ -136,7 +138,7 @@ def _malformed(rng: random.Random) -> bytes:
     if kind == 2:  # lengths that lie
         return good[:16] + rng.randbytes(16) + good[32:]
     if kind == 3:
-        good = control_header(rng.choice((ALIVE, GOODBYE, FAILED)))
+        good = pack_control_header(rng.choice((HEARTBEAT_FRAME, GOODBYE, FAILURE_FRAME)))
     damaged = bytearray(good)
     for _ in range(rng.randrange(1, 4)):
         damaged[rng.randrange(len(damaged))] = rng.randrange(256)
@@ -152,7 +154,7 @@ def test_a_hundred_thousand_malformed_frames() -> None:
     for _ in range(100_000):
         try:
             for header, array in feed(FrameReader(limit), _malformed(rng)):
-                assert header.kind in (ARRAY, ALIVE, GOODBYE, FAILED)
+                assert header.kind in (ARRAY, HEARTBEAT_FRAME, GOODBYE, FAILURE_FRAME)
                 assert array.nbytes <= limit
         except FrameError:
             refused += 1

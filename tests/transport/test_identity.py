@@ -12,12 +12,12 @@ from privet.errors import ParameterError, UnavailableError
 from privet.schema import check_name
 from privet.transport.tls import (
     SIGNATURE_BYTES,
+    authenticate_chain,
+    compute_chain_fingerprint,
     create_identity,
-    has_signed,
-    known_by,
+    is_signature_valid,
     load_identity,
     renew_identity,
-    vouched_for,
 )
 
 
@@ -33,11 +33,11 @@ def test_signatures(tmp_path: Path) -> None:
     ann, bob = create_identity("ann", tmp_path), create_identity("bob", tmp_path)
     signature = ann.sign(b"words")
     assert len(signature) == SIGNATURE_BYTES
-    assert has_signed(ann.certificate, signature, b"words")
-    assert not has_signed(ann.certificate, signature, b"other words")
-    assert not has_signed(ann.certificate, signature[:-1], b"words")
-    assert not has_signed(bob.certificate, signature, b"words")
-    assert not has_signed(b"no certificate", signature, b"words")
+    assert is_signature_valid(ann.certificate, signature, b"words")
+    assert not is_signature_valid(ann.certificate, signature, b"other words")
+    assert not is_signature_valid(ann.certificate, signature[:-1], b"words")
+    assert not is_signature_valid(bob.certificate, signature, b"words")
+    assert not is_signature_valid(b"no certificate", signature, b"words")
     key = ec.generate_private_key(ec.SECP256R1())
     form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     ann.key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
@@ -163,11 +163,15 @@ def test_a_renewed_certificate_keeps_the_fingerprint(tmp_path: Path) -> None:
     for days in (10, 20):
         renewed = renew_identity(*files, valid_days=days)
         assert renewed == load_identity(*files)
-        assert renewed.fingerprint == first.fingerprint == known_by(renewed.shown)
-        assert renewed.days_left() == days - 1
-        assert vouched_for(renewed.shown, first.fingerprint) == renewed.current
+        assert (
+            renewed.fingerprint
+            == first.fingerprint
+            == compute_chain_fingerprint(renewed.certificate_chain)
+        )
+        assert renewed.count_days_left() == days - 1
+        assert authenticate_chain(renewed.certificate_chain, first.fingerprint) == renewed.current
         assert renewed.certificate == first.certificate
-        assert has_signed(first.certificate, renewed.sign(b"words"), b"words")
+        assert is_signature_valid(first.certificate, renewed.sign(b"words"), b"words")
         assert renewed.certificate_file.stat().st_mode & 0o777 == 0o600
         seen.append(renewed.current)
     assert len(set(seen)) == 3
@@ -179,24 +183,24 @@ def test_only_the_key_itself_renews(tmp_path: Path) -> None:
     for folder in ("thief", "namesake"):
         (tmp_path / folder).mkdir()
     thief = create_identity("ann", tmp_path / "thief")
-    assert vouched_for(ann.shown, ann.fingerprint) == ann.certificate
-    assert vouched_for(thief.certificate + ann.certificate, ann.fingerprint) is None
-    assert vouched_for(ann.certificate + thief.certificate, ann.fingerprint) is None
-    assert vouched_for(thief.certificate, ann.fingerprint) is None
+    assert authenticate_chain(ann.certificate_chain, ann.fingerprint) == ann.certificate
+    assert authenticate_chain(thief.certificate + ann.certificate, ann.fingerprint) is None
+    assert authenticate_chain(ann.certificate + thief.certificate, ann.fingerprint) is None
+    assert authenticate_chain(thief.certificate, ann.fingerprint) is None
     # The key's certificate in another name, and one that somebody changed.
     other = create_identity("bob", tmp_path / "namesake")
-    assert vouched_for(other.certificate + ann.certificate, ann.fingerprint) is None
+    assert authenticate_chain(other.certificate + ann.certificate, ann.fingerprint) is None
     renewed = renew_identity(ann.key_file, ann.certificate_file)
     for place in range(0, len(renewed.current), 7):
-        changed = bytearray(renewed.shown)
+        changed = bytearray(renewed.certificate_chain)
         changed[place] ^= 1
-        assert vouched_for(bytes(changed), ann.fingerprint) is None
+        assert authenticate_chain(bytes(changed), ann.fingerprint) is None
     # A version that there is not, which no other error tells.
     later = renewed.current.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x12", 1)
     assert later != renewed.current
-    assert vouched_for(later + ann.certificate, ann.fingerprint) is None
-    assert not has_signed(later, bytes(SIGNATURE_BYTES), b"words")
-    assert vouched_for(b"", ann.fingerprint) is None
+    assert authenticate_chain(later + ann.certificate, ann.fingerprint) is None
+    assert not is_signature_valid(later, bytes(SIGNATURE_BYTES), b"words")
+    assert authenticate_chain(b"", ann.fingerprint) is None
     for nonsense in (b"\x30", b"\x30\x82", b"\x30\x82\xff\xff", b"\x30\x81" * 9, bytes(300)):
-        assert vouched_for(nonsense, ann.fingerprint) is None
-        assert vouched_for(nonsense + ann.certificate, ann.fingerprint) is None
+        assert authenticate_chain(nonsense, ann.fingerprint) is None
+        assert authenticate_chain(nonsense + ann.certificate, ann.fingerprint) is None

@@ -12,8 +12,8 @@ import pytest
 from privet.errors import PeerLostError, PeerMisbehavedError
 from privet.transport import connection as links
 from privet.transport.channel import Expected
-from privet.transport.connection import PeerLink
-from privet.transport.frames import array_header, name_tag
+from privet.transport.connection import PeerConnection
+from privet.transport.frames import hash_name, pack_array_header
 from privet.transport.sockets import SocketChannel
 
 ONE = np.arange(8, dtype=np.uint64)
@@ -26,7 +26,7 @@ def ends() -> Iterator[tuple[SocketChannel, socket.socket]]:
         theirs = socket.create_connection(door.getsockname())
         ours, _ = door.accept()
     ours.setblocking(False)
-    link = PeerLink("bob", ours, 1 << 20, {name_tag("bob"): "bob"})
+    link = PeerConnection("bob", ours, 1 << 20, {hash_name("bob"): "bob"})
     channel = SocketChannel("ann", {"bob": link})
     yield channel, theirs
     channel.abort()
@@ -34,14 +34,16 @@ def ends() -> Iterator[tuple[SocketChannel, socket.socket]]:
 
 
 def frame(sequence: int, stream: int = 0) -> bytes:
-    return array_header(ONE, sequence, 0, stream) + ONE.tobytes()
+    return pack_array_header(ONE, sequence, 0, stream) + ONE.tobytes()
 
 
 def test_streams_that_nobody_waits_on_do_not_fill_our_memory(
     ends: tuple[SocketChannel, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, theirs = ends
-    monkeypatch.setattr(links, "MOST_AHEAD", 10 * (ONE.nbytes + links.OVERHEAD))
+    monkeypatch.setattr(
+        links, "MAX_READ_AHEAD_BYTES", 10 * (ONE.nbytes + links.FRAME_OVERHEAD_BYTES)
+    )
     theirs.sendall(b"".join(frame(number, stream=5) for number in range(100)))
     with pytest.raises(PeerMisbehavedError, match=r"^bob: sent \d+ bytes that nobody waits for"):
         channel.receive("bob", Expected(ONE.dtype, ONE.shape))
@@ -54,7 +56,7 @@ def test_a_loss_that_is_known_is_not_waited_for(
     channel, theirs = ends
     theirs.sendall(frame(0))
     theirs.close()
-    while channel._links["bob"].error is None:
+    while channel._connections["bob"].error is None:
         time.sleep(0.01)
     due = Expected(ONE.dtype, ONE.shape)
     channel.receive("bob", due)

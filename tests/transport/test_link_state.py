@@ -25,15 +25,15 @@ def test_what_passed_and_how_far_it_is(kind: str, tmp_path: Path) -> None:
         ann.send("bob", array)
         bob.receive("ann", Expected(array.dtype, array.shape))
         size = array.nbytes + HEADER_BYTES
-        assert ann.states()["bob"].sent == size
-        near = bob.states()["ann"]
+        assert ann.connection_states()["bob"].sent == size
+        near = bob.connection_states()["ann"]
         assert (near.sent, near.received) == (0, size)
         time.sleep(0.2)
-        later = bob.states()["ann"]
+        later = bob.connection_states()["ann"]
         assert later.silent_seconds >= near.silent_seconds + 0.2
         if sys.platform.startswith("linux"):
             assert near.delay_ms is not None
             assert 0 < near.delay_ms < 1000  # on one machine: far below, unless it is very busy
         ann.abort()
-        assert ann.states()["bob"].delay_ms is None
+        assert ann.connection_states()["bob"].delay_ms is None
         bob.abort()

@@ -17,13 +17,13 @@ import pytest
 
 from privet.errors import PeerError, PeerLostError
 from privet.transport import rendezvous
-from privet.transport.connection import PeerLink
-from privet.transport.frames import array_header
-from privet.transport.rendezvous import Member, connect, listen
+from privet.transport.connection import PeerConnection
+from privet.transport.frames import pack_array_header
+from privet.transport.rendezvous import Member, connect_members, listen
 from privet.transport.tls import Identity, create_identity
 
 NAMES = ("ann", "bob", "cid")
-Links = dict[str, PeerLink]
+Links = dict[str, PeerConnection]
 
 
 class Meeting:
@@ -51,18 +51,18 @@ class Meeting:
         def go() -> None:
             members = [Member(n, "127.0.0.1", self.ports[n], self.pinned[n]) for n in NAMES]
             try:
-                links = connect(
+                links = connect_members(
                     name,
                     members,
                     self.listeners[name],
                     identity=self.identities[name],
                     peers=peers or None,
                     timeout=timeout,
-                    silence=silence,
+                    peer_timeout=silence,
                     on_wait=on_wait,
-                    session=session,
+                    session_id=session,
                 )
-                self.open += [link.socket for link in links.values()]
+                self.open += [link.sock for link in links.values()]
                 found.append(links)
             except PeerError as error:
                 found.append(error)
@@ -88,13 +88,13 @@ def meeting(tmp_path: Path) -> Iterator[Meeting]:
         connection.close()
 
 
-def send(link: PeerLink, array: npt.NDArray[np.uint8]) -> None:
-    link.queue(memoryview(array_header(array, 0, 0)))
-    link.queue(array.data)
+def send(link: PeerConnection, array: npt.NDArray[np.uint8]) -> None:
+    link.enqueue(memoryview(pack_array_header(array, 0, 0)))
+    link.enqueue(array.data)
     link.write()
 
 
-def await_word(link: PeerLink) -> bytes | None:
+def await_word(link: PeerConnection) -> bytes | None:
     """Return the next array that comes; None when the connection ends."""
     until = time.monotonic() + 5
     while not link.inbox[0] and link.error is None:
@@ -103,7 +103,7 @@ def await_word(link: PeerLink) -> bytes | None:
     return link.inbox[0].popleft()[1].tobytes() if link.inbox[0] else None
 
 
-def assert_connected(one: PeerLink, two: PeerLink) -> None:
+def assert_connected(one: PeerConnection, two: PeerConnection) -> None:
     for source, target in ((one, two), (two, one)):
         send(source, np.frombuffer(b"hello", dtype=np.uint8))
         assert await_word(target) == b"hello"
@@ -123,7 +123,7 @@ def test_a_caller_that_comes_again_replaces_its_old_connection(
     ann = meeting.come("ann")
     [old] = meeting.come("bob", "ann")().values()
     if dead:
-        old.socket.close()
+        old.sock.close()
     bob = meeting.come("bob")
     time.sleep(0.5)
     complete(meeting, ann, bob)
@@ -150,8 +150,8 @@ def test_one_that_was_called_and_died_is_called_again(meeting: Meeting, last_wor
     bob = meeting.come("bob", on_wait=lambda text, _: told.append(text))
     [old] = meeting.come("ann", "bob")().values()
     time.sleep(0.3)
-    old.socket.sendall(last_words)
-    old.socket.close()
+    old.sock.sendall(last_words)
+    old.sock.close()
     meeting.listeners["ann"].close()
     time.sleep(1.5)
     assert "ann at 127.0.0.1:" in told[-1]
@@ -166,7 +166,7 @@ def test_a_caller_that_died_is_missed_again(meeting: Meeting) -> None:
     [old] = meeting.come("bob", "ann")().values()
     time.sleep(1.2)
     assert "bob" not in told[-1]
-    old.socket.close()
+    old.sock.close()
     with pytest.raises(PeerLostError, match=r"bob \(was here, but hung up\), cid \(did not"):
         ann()
     assert "bob (was here, but hung up)" in told[-1]
@@ -205,7 +205,7 @@ def test_those_who_wait_show_each_other_life(meeting: Meeting) -> None:
 
 def test_first_words_may_not_be_many(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who is let in could otherwise fill our memory while we wait for others."""
-    monkeypatch.setattr(rendezvous, "FIRST_WORDS", 1000)
+    monkeypatch.setattr(rendezvous, "MAX_EARLY_BYTES", 1000)
     told: list[str] = []
     ann = meeting.come("ann", timeout=3.0, on_wait=lambda text, _: told.append(text))
     [bob] = meeting.come("bob", "ann")().values()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from privet.errors import ParameterError, PeerError, PeerLostError, UnavailableError
-from privet.transport.rendezvous import Member, connect, listen
+from privet.transport.rendezvous import Member, connect_members, listen
 from privet.transport.tls import Identity, create_identity, renew_identity
 
 
@@ -41,11 +41,11 @@ class Pair:
 
         def go(name: str) -> None:
             try:
-                results[name] = connect(
+                results[name] = connect_members(
                     name,
                     self.members(),
                     self.listener[name],
-                    session=self.session[name],
+                    session_id=self.session[name],
                     identity=self.identity[name],
                     timeout=self.timeout,
                 )
@@ -70,7 +70,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 
 def test_two_members_meet_over_tls(pair: Pair) -> None:
     found = pair.meet()
-    one, two = found["ann"]["bob"].socket, found["bob"]["ann"].socket
+    one, two = found["ann"]["bob"].sock, found["bob"]["ann"].sock
     assert isinstance(one, ssl.SSLSocket)
     assert one.version() == two.version() == "TLSv1.3"
     assert one.getpeercert(binary_form=True) == pair.identity["bob"].certificate
@@ -133,7 +133,7 @@ def test_a_renewed_certificate_is_known_by_the_first(pair: Pair, who: tuple[str,
         pair.pinned[name] = old.fingerprint
         pair.identity[name] = renew_identity(old.key_file, old.certificate_file)
     found = pair.meet()
-    one, two = found["ann"]["bob"].socket, found["bob"]["ann"].socket
+    one, two = found["ann"]["bob"].sock, found["bob"]["ann"].sock
     assert one.getpeercert(binary_form=True) == pair.identity["bob"].current
     assert two.getpeercert(binary_form=True) == pair.identity["ann"].current
     one.close()
@@ -159,7 +159,7 @@ def test_nobody_there(pair: Pair) -> None:
     members = [Member("ann", "127.0.0.1", int(address.split(":")[1]), "x"), pair.member("bob")]
     told: list[str] = []
     with pytest.raises(PeerLostError, match=rf"ann: not reached.*ann at {address} \(.*refused"):
-        connect(
+        connect_members(
             "bob",
             members,
             pair.listener["bob"],
@@ -194,7 +194,7 @@ def test_strangers_do_not_keep_members_from_meeting(pair: Pair, noise: bytes) ->
     assert isinstance(found["ann"], dict), found
     assert time.monotonic() - start < 3.0
     links = found["ann"]["bob"], found["bob"]["ann"]
-    for connection in (*strangers, *(link.socket for link in links)):
+    for connection in (*strangers, *(link.sock for link in links)):
         connection.close()
 
 
@@ -208,7 +208,7 @@ def test_an_uninvited_name(pair: Pair) -> None:
     def intrude() -> None:
         try:
             with listen() as door:
-                result["eve"] = connect(
+                result["eve"] = connect_members(
                     "eve", members, door, identity=eve, peers=["ann"], timeout=1.0
                 )
         except PeerError as error:
@@ -274,4 +274,4 @@ def test_a_greeting_that_was_changed_on_the_way(pair: Pair) -> None:
 
 def test_members_with_fingerprints_are_not_met_in_the_clear(pair: Pair) -> None:
     with pytest.raises(ParameterError, match="identity"):
-        connect("ann", pair.members(), pair.listener["ann"])
+        connect_members("ann", pair.members(), pair.listener["ann"])

@@ -15,11 +15,11 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from privet.config.party import Door
-from privet.dashboard.server import serving_page
+from privet.config.party import HttpServerConfig
+from privet.dashboard.server import run_dashboard
 from privet.experiments.local_federation import LocalFederation
 from privet.federation.monitoring.events import Event
-from privet.storage.journal import RunRecord
+from privet.storage.journal import JournalWriter
 from tests.federation.harness import prepare, run
 
 
@@ -82,7 +82,7 @@ def local(tmp_path: Path) -> LocalFederation:
 @pytest.fixture
 def page(local: LocalFederation) -> Iterator[Page]:
     party = local.folder / "bank" / "party.toml"
-    with serving_page(Door(), party, [local.job], _fail) as url:
+    with run_dashboard(HttpServerConfig(), party, [local.job_path], _fail) as url:
         split = urlsplit(url)
         assert split.port is not None
         yield Page(split.port, split.fragment.removeprefix("token="))
@@ -129,17 +129,17 @@ def test_a_training_is_told_as_it_grows(page: Page, local: LocalFederation) -> N
     with page.events() as events:
         kind, told = next(events)
         assert (kind, told["party"]) == ("overview", "bank")
-        record = RunRecord(local.folder / "bank" / "models", "train")
+        record = JournalWriter(local.folder / "bank" / "models", "train")
         began = {"command": "train", "job": "rehearsal", "name": "bank", "pid": os.getpid()}
         began |= {"participants": ["bank", "shop"], "dealers": ["dealer"]}
-        record.add(Event("began", "", began).line())
+        record.append(Event("began", "", began).to_record())
         until(events, "ledger", lambda told: told["job"] == "rehearsal")
-        record.add(Event("table", "", {"table": 1, "tables": 9}).line())
+        record.append(Event("table", "", {"table": 1, "tables": 9}).to_record())
         told = until(events, "run", lambda told: told["table"] == 1)
         assert (told["tables"], told["state"]) == (9, "running")
         assert page.ask("/api/jobs/rehearsal/train", {})[0] == 409  # it goes on
         assert page.ask("/api/jobs/rehearsal/check", {})[0] == 409
-        record.add(Event("error", "lost shop", {"peer": "shop", "code": 7}).line())
+        record.append(Event("error", "lost shop", {"peer": "shop", "code": 7}).to_record())
         record.close()
         told = until(events, "run", lambda told: told["state"] == "failed")
         assert {peer["name"]: peer["state"] for peer in told["peers"]}["shop"] == "lost"
@@ -200,7 +200,7 @@ def test_a_training_that_cannot_begin_says_why(page: Page, local: LocalFederatio
 def test_pages_are_let_go_when_it_ends(local: LocalFederation) -> None:
     party = local.folder / "bank" / "party.toml"
     with contextlib.ExitStack() as stack:
-        with serving_page(Door(), party, [], _fail) as url:
+        with run_dashboard(HttpServerConfig(), party, [], _fail) as url:
             split = urlsplit(url)
             assert split.port is not None
             page = Page(split.port, split.fragment.removeprefix("token="))

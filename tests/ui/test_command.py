@@ -20,7 +20,7 @@ from tests.federation.harness import prepare
 
 def test_a_page_until_it_is_stopped(tmp_path: Path) -> None:
     local = prepare(tmp_path)
-    command = local.command("bank", "ui", "--no-browser", "--log-format=json")
+    command = local.make_command("bank", "ui", "--no-browser", "--log-format=json")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603
         assert process.stderr is not None
         told = json.loads(process.stderr.readline())

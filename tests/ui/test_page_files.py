@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from privet.dashboard.app import PAGE
+from privet.dashboard.app import STATIC_FOLDER
 
-FILES = sorted(PAGE.iterdir())
+FILES = sorted(STATIC_FOLDER.iterdir())
 
 
 def test_all_of_it_is_small() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from privet.dashboard.predictions import found_rows, reasons
+from privet.dashboard.predictions import find_predictions, read_attributions
 from privet.errors import DataError, ParameterError
 
 
@@ -21,7 +21,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_largest_first_and_all_add_up(file: Path) -> None:
-    told = reasons(file, "17")
+    told = read_attributions(file, "17")
     assert told["predicted"] == {"id": "17", "class": "yes", "probability of yes": "0.9"}
     (one,) = told["outputs"]
     assert [each["name"] for each in one["contributions"]] == ["income", "age"]
@@ -34,23 +34,23 @@ def test_several_classes(tmp_path: Path) -> None:
         "id,class,contribution of age to a,contribution of age to b,base of a,base of b\n"
         "1,a,2.0,-1.0,0.5,0.25\n"
     )
-    outputs = reasons(path, "1")["outputs"]
+    outputs = read_attributions(path, "1")["outputs"]
     assert [(each["of"], each["score"]) for each in outputs] == [("a", 2.5), ("b", -0.75)]
     assert outputs[1]["contributions"] == [{"name": "age", "value": -1.0}]
 
 
 def test_rows_by_the_beginning_of_an_id(file: Path) -> None:
-    assert found_rows(file)["found"] == 2
-    found = found_rows(file, "175")
+    assert find_predictions(file)["found"] == 2
+    found = find_predictions(file, "175")
     assert found["rows"] == [["175", "no", "0.2"]]
     assert (found["found"], found["all"]) == (1, 2)
 
 
 def test_what_is_not_there(file: Path, tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="'18' is not among"):
-        reasons(file, "18")
+        read_attributions(file, "18")
     with pytest.raises(DataError, match="cannot be read any more"):
-        found_rows(tmp_path / "gone.csv")
+        find_predictions(tmp_path / "gone.csv")
     (tmp_path / "empty.csv").write_text("")
     with pytest.raises(DataError, match="no rows"):
-        found_rows(tmp_path / "empty.csv")
+        find_predictions(tmp_path / "empty.csv")

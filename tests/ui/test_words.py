@@ -11,13 +11,18 @@ import pytest
 import privet
 from privet.config.job import Job
 from privet.dashboard import disclosures
-from privet.dashboard.disclosures import added, allowances, ledger, sentence
+from privet.dashboard.disclosures import (
+    add_disclosures,
+    compare_with_permitted,
+    format_disclosure,
+    list_permitted,
+)
 from tests.federation.harness import change, prepare, run
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
-    return Job.read(prepare(tmp_path).job)
+    return Job.read(prepare(tmp_path).job_path)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +43,7 @@ def job(tmp_path: Path) -> Job:
     ],
 )
 def test_sentences(job: Job, what: str, to: list[str], count: int, said: str) -> None:
-    assert said in sentence(what, to, count, job)
+    assert said in format_disclosure(what, to, count, job)
 
 
 def test_whatever_is_revealed_has_words() -> None:
@@ -47,30 +52,30 @@ def test_whatever_is_revealed_has_words() -> None:
     calls = (
         r'\.reveal\([^\n]*"([a-z][^"]+)"',
         r'\.announce\([^\n]*"([^"\n]+)"',
-        r'\.told\("([^"]+)"',
+        r'\.record_disclosure\("([^"]+)"',
         r'ledger\.record\("([^"]+)"',
         r'Reveal\(what="([^"]+)"',
-        r'tell_all\.later\([^\n]*what="([^"]+)"',
+        r'reveal_to_all\.defer\([^\n]*disclosure="([^"]+)"',
         r'_WHAT = "([^"]+)"',
     )
     for call in calls:
         found = set(re.findall(call, source))
         assert found, call  # the pattern still finds them
-        assert found <= set(disclosures._WORDS)
+        assert found <= set(disclosures._SENTENCES)
 
 
 def trained(tmp_path: Path, terms: str, params: str = "") -> tuple[Job, list[dict[str, Any]]]:
     local = prepare(tmp_path, tables=2)
-    change(local.job, ("[params]", f"{terms}\n[params]\n{params}"))
+    change(local.job_path, ("[params]", f"{terms}\n[params]\n{params}"))
     found = run(local, "train").checked()
-    return Job.read(local.job), [reveal.model_dump() for reveal in found["bank"][0].reveals]
+    return Job.read(local.job_path), [reveal.model_dump() for reveal in found["bank"][0].reveals]
 
 
 def test_a_training_reveals_what_its_job_allows(tmp_path: Path) -> None:
     terms = 'explain = "feature"\nreveal_loss = true\nreveal_validation = true\nreveal_gain = true'
     told = "\nreveal_importances = true"
     job, reveals = trained(tmp_path, terms + told, "validation = 0.25\npatience = 2")
-    rows = ledger(job, reveals)
+    rows = compare_with_permitted(job, reveals)
     assert [row["what"] for row in rows if row["count"] and not row["allowed"]] == []
     assert sum(row["count"] for row in rows) == sum(each["count"] for each in reveals)
     learned = {row["what"] for row in rows if row["count"]}
@@ -87,14 +92,14 @@ def test_what_no_term_allows_is_marked(job: Job) -> None:
         {"what": "predictions", "to": ["bank"], "count": 1},
         {"what": "predictions", "to": ["shop"], "count": 5},
     ]
-    rows = [row for row in ledger(job, reveals) if row["count"]]
+    rows = [row for row in compare_with_permitted(job, reveals) if row["count"]]
     marked = {(row["what"], row["count"]) for row in rows if not row["allowed"]}
     assert marked == {("training loss", 3), ("predictions", 1)}
     assert [row["sentences"] for row in rows if row["allowed"]] == [["shop learned 5 predictions"]]
 
 
 def test_what_a_job_keeps_from_everybody(job: Job) -> None:
-    kept = {each.words for each in allowances(job) if not each.to}
+    kept = {each.text for each in list_permitted(job) if not each.recipients}
     assert {"the training loss", "leaf values", "the mean loss on validation rows"} <= kept
     assert "predictions" not in kept
 
@@ -102,7 +107,7 @@ def test_what_a_job_keeps_from_everybody(job: Job) -> None:
 def test_ledgers_of_several_runs() -> None:
     one = [{"what": "predictions", "to": ["shop"], "count": 2}]
     two = [*one, {"what": "predictions", "to": ["bank"], "count": 1}]
-    assert [(each["to"], each["count"]) for each in added([one, two])] == [
+    assert [(each["to"], each["count"]) for each in add_disclosures([one, two])] == [
         (["shop"], 4),
         (["bank"], 1),
     ]

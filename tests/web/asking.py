@@ -9,20 +9,20 @@ import ssl
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from privet.config.party import Endpoint
-from privet.config.table import DataDescription
+from privet.config.party import EndpointConfig
+from privet.config.table import TableSpec
 from privet.data.encoding import Encoder
-from privet.federation.monitoring.events import Event, Tell
+from privet.federation.monitoring.events import Event, EventHandler
 from privet.federation.serving.request_queue import RequestQueue
-from privet.spec.column_types import Kind
-from privet.web.schema import Reader
-from privet.web.server import serving_http
+from privet.spec.column_types import ColumnType
+from privet.web.schema import RequestParser
+from privet.web.server import run_endpoint
 
 JSON = "application/json"
 ENCODERS = (
-    Encoder("age", Kind("number")),
-    Encoder("since", Kind("date")),
-    Encoder("colour", Kind("category"), ("red", "blue")),
+    Encoder("age", ColumnType("number")),
+    Encoder("since", ColumnType("date")),
+    Encoder("colour", ColumnType("category"), ("red", "blue")),
 )
 """What makes features of the columns of rows that come with requests."""
 
@@ -36,20 +36,20 @@ def endpoint(
     queue: RequestQueue,
     about: dict[str, Any] | None = None,
     parts: Sequence[str] = ("id",),
-    tell: Tell = _fail,
+    tell: EventHandler = _fail,
     encoders: Sequence[Encoder] = ENCODERS,
     **terms: Any,
 ) -> Iterator[int]:
     """Have an endpoint on some free port, which has no errors to tell, or tells somebody."""
-    said = Endpoint(**{"address": "127.0.0.1:0", **terms})
-    reader = Reader(
+    said = EndpointConfig(**{"address": "127.0.0.1:0", **terms})
+    reader = RequestParser(
         parts,
         said.most_rows,
-        queue.explains,
-        described=DataDescription(path="table.csv", decimal=","),
-        encoders=lambda: encoders,
+        queue.has_explanations,
+        table_spec=TableSpec(path="table.csv", decimal=","),
+        get_encoders=lambda: encoders,
     )
-    with serving_http(said, queue, reader, about or {}, tell) as port:
+    with run_endpoint(said, queue, reader, about or {}, tell) as port:
         yield port
 
 

@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from starlette.responses import JSONResponse
 
-from privet.config.party import Endpoint
+from privet.config.party import EndpointConfig
 from privet.data.encoding import Encoder
 from privet.errors import ParameterError, UnavailableError
-from privet.federation.serving.request_queue import Request, RequestQueue
-from privet.spec.column_types import Kind
+from privet.federation.serving.request_queue import PredictionRequest, RequestQueue
+from privet.spec.column_types import ColumnType
 from privet.transport.tls import create_identity
 from privet.web import limits
 from privet.web import schema as asked
@@ -36,22 +36,22 @@ class Answering(RequestQueue):
 
     def __init__(self, **terms: Any) -> None:
         super().__init__(**terms)
-        self.open(["bank", "dealer"])
-        self.model = "some model"
+        self.set_available(["bank", "dealer"])
+        self.model_id = "some model"
         self.pause = threading.Event()
         self.pause.set()
         threading.Thread(target=self._answer, daemon=True).start()
 
     def _answer(self) -> None:
         while True:
-            for request in self.take(1.0):
+            for request in self.take_batch(1.0):
                 self.pause.wait()
                 request.predictions = np.array([float(len(each)) for each in request.ids])
-                if request.given is not None:
-                    request.predictions = np.nansum(request.given.features(ENCODERS), axis=0)
-                self.served.requests += 1
-                self.served.rows += len(request.ids)
-                request.settle()
+                if request.inline_rows is not None:
+                    request.predictions = np.nansum(request.inline_rows.encode(ENCODERS), axis=0)
+                self.stats.requests += 1
+                self.stats.rows += len(request.ids)
+                request.mark_done()
 
 
 @pytest.fixture
@@ -119,11 +119,11 @@ def test_answers_are_encoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
             return {key: plain(each) for key, each in value.items()}
         return value.tolist() if isinstance(value, np.ndarray) else value
 
-    pieces = list(asked.encoded(answer))
+    pieces = list(asked.iter_json(answer))
     assert b"".join(pieces) == JSONResponse(plain(answer)).body
     assert max(piece.count(b",") for piece in pieces) <= 6  # of three rows of two classes
     with pytest.raises(ValueError, match="not JSON compliant"):
-        list(asked.encoded({"predictions": np.array([np.nan])}))
+        list(asked.iter_json({"predictions": np.array([np.nan])}))
 
 
 def test_an_answer_of_many_rows(queue: Answering) -> None:
@@ -185,7 +185,7 @@ def test_advice_is_for_whoever_asks(queue: Answering) -> None:
             ({"since": 3}, ": write text, as 2020-12-31, or null where it is missing"),
         ):
             assert post(port, {"rows": [{**row, **change}]})[1]["error"].endswith(advice)
-    kinds = {"yes": Kind("boolean"), "at": Kind("time", "%H:%M")}
+    kinds = {"yes": ColumnType("boolean"), "at": ColumnType("time", "%H:%M")}
     encoders = tuple(Encoder(name, kind) for name, kind in kinds.items())
     with endpoint(queue, encoders=encoders) as port:
         for change, advice in (
@@ -213,9 +213,9 @@ def test_another_method(queue: Answering, method: str, path: str, allowed: str) 
 )
 def test_ids_that_are_not_known(count: int, words: str) -> None:
     class Lacking(Answering):
-        def submit(self, request: Request) -> None:
-            request.unknown = {each: [] for each in request.ids if isinstance(each, str)}
-            request.settle()
+        def submit(self, request: PredictionRequest) -> None:
+            request.unknown_ids = {each: [] for each in request.ids if isinstance(each, str)}
+            request.mark_done()
 
     with endpoint(Lacking()) as port:
         status, answer = post(port, {"ids": list("ab"[:count])})
@@ -238,11 +238,11 @@ def test_ready_and_alive_are_apart() -> None:
         answer = ask(port, "GET", "/ready")
         assert (answer.status, answer.told) == (503, {"status": "waiting"})
         assert int(answer.headers["Retry-After"]) > 0
-        queue.open(["bank"])
+        queue.set_available(["bank"])
         assert get(port, "/ready") == (200, {"status": "ok"})
         status, told = get(port, "/health")
         assert (status, told["job"], told["peers"]) == (200, "rehearsal", {"bank": True})
-        queue.suspend("bank was lost")
+        queue.set_unavailable("bank was lost")
         assert get(port, "/ready")[0] == 503
         assert get(port, "/live")[0] == 200
 
@@ -263,12 +263,12 @@ def test_a_request_has_a_deadline(queue: Answering) -> None:
         assert (status, answer["error"][:26]) == (504, "not answered within 0.2 s:")
         # The first was taken; this one waits, and does not after its time.
         assert post(port, {"ids": ["b"]})[0] == 504
-        assert queue.waiting == 0
+        assert queue.n_queued == 0
         queue.pause.set()
 
 
 def test_too_many_that_wait(queue: Answering) -> None:
-    queue = Answering(most_waiting=1)
+    queue = Answering(max_queued=1)
     queue.pause.clear()
     with endpoint(queue) as port:
         asking = [threading.Thread(target=post, args=(port, {"ids": ["a"]})) for _ in range(2)]
@@ -333,16 +333,16 @@ def test_a_token(queue: Answering, secret: str) -> None:
 
 def test_beyond_this_machine_there_is_a_token(queue: Answering, secret: str) -> None:
     with pytest.raises(ParameterError, match=r"token: 0\.0\.0\.0:8000 can be asked from other"):
-        Endpoint(address="0.0.0.0:8000")
+        EndpointConfig(address="0.0.0.0:8000")
     with endpoint(queue, address="0.0.0.0:0", token=secret) as port:
         assert post(port, {"ids": ["a"]}, Host="desk.example")[0] == 403
         assert post(port, {"ids": ["a"]}, Authorization=f"Bearer {TOKEN}")[0] == 200
     Path(secret).write_text("short")
     with pytest.raises(ParameterError, match="holds no secret of 16 characters"):
-        Endpoint(token=secret).read_token()
+        EndpointConfig(token=secret).read_token()
     Path(secret).unlink()
     with pytest.raises(ParameterError, match="No such file"):
-        Endpoint(token=secret).read_token()
+        EndpointConfig(token=secret).read_token()
 
 
 def with_keys(folder: Path) -> tuple[ssl.SSLContext, dict[str, Any]]:
@@ -372,7 +372,7 @@ def test_tls(queue: Answering, tmp_path: Path, caplog: pytest.LogCaptureFixture)
             ask(port, "GET", "/live", context=context)
     assert not caplog.records  # what clients do wrong is not told
     with pytest.raises(ParameterError, match="TLS takes both"):
-        Endpoint(key="shop.key")
+        EndpointConfig(key="shop.key")
     with (
         pytest.raises(ParameterError, match=r"cannot be used: .*: no certificate: it holds none"),
         endpoint(queue, certificate=files["key"], key=files["key"]),
@@ -505,7 +505,7 @@ def test_a_head_without_an_end(queue: Answering) -> None:
 def test_whoever_is_too_slow_is_hung_up_on(
     queue: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "RECEIVE_SECONDS", 0.5)
+    monkeypatch.setattr(limits, "RECEIVE_TIMEOUT_SECONDS", 0.5)
     head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     for said in (b"", b"GET /li", head + b"Content-Length: 20\r\n\r\n{"):
         with endpoint(queue) as port, line(port, said) as connection:
@@ -515,7 +515,7 @@ def test_whoever_is_too_slow_is_hung_up_on(
 def test_a_connection_is_kept_between_requests(
     queue: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "RECEIVE_SECONDS", 0.5)
+    monkeypatch.setattr(limits, "RECEIVE_TIMEOUT_SECONDS", 0.5)
     with endpoint(queue) as port, line(port) as connection:
         for _ in range(2):
             connection.sendall(HIDDEN)
@@ -622,7 +622,7 @@ def test_errors_of_ours_are_no_secret_of_the_log(queue: Answering) -> None:
     """One that nobody expected is told by the log, and the client is told that there was one."""
     told: list[str] = []
 
-    def broken(request: Request) -> None:
+    def broken(request: PredictionRequest) -> None:
         raise RuntimeError("no more")
 
     queue.submit = broken  # type: ignore[method-assign]

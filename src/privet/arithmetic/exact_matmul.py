@@ -12,44 +12,44 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.rings import Ring, RingArray
-from privet.arrays import IndexArray, Indices
+from privet.arrays import IndexArray, IndexSelection
 
 _BITS = 18
 _LIMBS = 2
 _EXACT_ROWS = 1 << 17
 # Up to this many bytes, the limbs are kept in memory as floats. Beyond, the matrix lies in a file,
 # and a block is read and converted when it is needed.
-_KEPT = 1 << 30
+_MAX_MEMORY_BYTES = 1 << 30
 
 
 class LimbMatrix:
     """A matrix over Z36, (rows, N), to be multiplied from the right with (N, K)."""
 
-    def __init__(self, rows: int, length: int) -> None:
-        self._shape = rows, length
-        self._step = max(1, min(length, _EXACT_ROWS))
+    def __init__(self, n_rows: int, n_columns: int) -> None:
+        self._shape = n_rows, n_columns
+        self._step = max(1, min(n_columns, _EXACT_ROWS))
         self._words: RingArray | None = None
         self._chosen: tuple[IndexArray, IndexArray] | None = None
         """Which rows and columns of the file are ours; None: all."""
         self._floats: list[npt.NDArray[np.float64]] | None = None
-        if self.fits(rows, length):
-            self._floats = [np.zeros((rows, length)) for _ in range(_LIMBS)]
+        if self.fits(n_rows, n_columns):
+            self._floats = [np.zeros((n_rows, n_columns)) for _ in range(_LIMBS)]
         else:
             with tempfile.TemporaryFile(prefix="privet-") as file:
-                self._words = np.memmap(file, dtype=np.uint64, mode="w+", shape=(rows, length))
-            self._step = max(1, min(self._step, _KEPT // (8 * _LIMBS * max(1, rows))))
+                self._words = np.memmap(file, dtype=np.uint64, mode="w+", shape=(n_rows, n_columns))
+            self._step = max(1, min(self._step, _MAX_MEMORY_BYTES // (8 * _LIMBS * max(1, n_rows))))
 
     @staticmethod
-    def fits(rows: int, length: int) -> bool:
+    def fits(n_rows: int, n_columns: int) -> bool:
         """Tell whether a matrix of that size is kept in memory."""
-        return 8 * _LIMBS * rows * length <= _KEPT
+        return 8 * _LIMBS * n_rows * n_columns <= _MAX_MEMORY_BYTES
 
     @staticmethod
-    def memory(rows: int, length: int) -> int:
+    def estimate_memory(n_rows: int, n_columns: int) -> int:
         """Return about how many bytes of memory a matrix of that size takes."""
-        return min(8 * _LIMBS * rows * length, _KEPT)
+        return min(8 * _LIMBS * n_rows * n_columns, _MAX_MEMORY_BYTES)
 
-    def place(self, start: int, rows: RingArray) -> None:
+    def fill_rows(self, start: int, rows: RingArray) -> None:
         """Fill rows of the matrix, from one on."""
         where = slice(start, start + len(rows))
         if self._words is not None:
@@ -59,7 +59,7 @@ class LimbMatrix:
             for i, limb in enumerate(self._floats):
                 limb[where] = _integers(rows, i)
 
-    def part(self, rows: Indices, columns: Indices) -> LimbMatrix:
+    def select(self, rows: IndexSelection, columns: IndexSelection) -> LimbMatrix:
         """Return some rows and columns of the matrix; those of a file stay where they are."""
         assert self._chosen is None
         height, length = self._shape
@@ -73,7 +73,7 @@ class LimbMatrix:
             found._floats, found._words, found._chosen = None, self._words, chosen
         return found
 
-    def times(self, *vectors: tuple[RingArray, Ring]) -> list[RingArray]:
+    def multiply(self, *vectors: tuple[RingArray, Ring]) -> list[RingArray]:
         """Return the products with vectors (N, K), each in a ring of up to 36 bits.
 
         The matrix is read once for all of them: with few vectors, reading it is what takes time.

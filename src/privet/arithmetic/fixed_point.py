@@ -37,7 +37,7 @@ class FixedPoint:
         assert self.headroom_bits >= 1, "rounding up must not reach the sign"
 
     @property
-    def unit(self) -> float:
+    def resolution(self) -> float:
         """The distance between neighbouring values."""
         return float(2.0**-self.fraction_bits)
 
@@ -61,12 +61,12 @@ class FixedPoint:
 
     def decode(self, elements: RingArray) -> FloatArray:
         """Return the real numbers that ring elements stand for."""
-        result: FloatArray = signed(elements).astype(np.float64) * self.unit
+        result: FloatArray = signed(elements).astype(np.float64) * self.resolution
         return result
 
 
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899")
-_DIGITS = 60
+_DECIMAL_DIGITS = 60
 
 
 def floor_log2(x: Fraction | int) -> int:
@@ -82,32 +82,32 @@ def ceil_log2(x: Fraction | int) -> int:
     return -floor_log2(1 / Fraction(x))
 
 
-def nearest(x: Fraction | Decimal | int, bits: int = 0) -> int:
+def round_scaled(x: Fraction | Decimal | int, bits: int = 0) -> int:
     """Return x * 2^bits as an integer, the nearest one, and the even one of two."""
     return round(Fraction(x) * Fraction(2) ** bits)
 
 
 @contextmanager
-def many_digits() -> Iterator[Context]:
+def decimal_precision() -> Iterator[Context]:
     """Compute decimals to 60 digits here, whatever was set elsewhere."""
-    with localcontext(Context(prec=_DIGITS)) as context:
+    with localcontext(Context(prec=_DECIMAL_DIGITS)) as context:
         yield context
 
 
-def sinh(x: Decimal) -> Decimal:
+def decimal_sinh(x: Decimal) -> Decimal:
     """Return the hyperbolic sine, for x well above 0: `Decimal.exp` is correctly rounded."""
-    with many_digits():
+    with decimal_precision():
         return (x.exp() - (-x).exp()) / 2
 
 
-def sine_cosine(x: Decimal) -> tuple[Decimal, Decimal]:
+def decimal_sin_cos(x: Decimal) -> tuple[Decimal, Decimal]:
     """Return the sine and the cosine of a small angle, by their series."""
     assert abs(x) < 1
-    with many_digits():
+    with decimal_precision():
         terms = [Decimal(1)]
         while terms[-1]:
             power = terms[-1] * x / len(terms)
-            terms.append(power if abs(power) > Decimal(10) ** -_DIGITS else Decimal(0))
+            terms.append(power if abs(power) > Decimal(10) ** -_DECIMAL_DIGITS else Decimal(0))
         signs = (1, 1, -1, -1)
         signed = [signs[k % 4] * term for k, term in enumerate(terms)]
         return sum(signed[1::2], Decimal(0)), sum(signed[0::2], Decimal(0))

@@ -24,19 +24,19 @@ import numpy.typing as npt
 
 from privet.errors import UnavailableError
 
-IN_MEMORY = 1 << 24
+MAX_MEMORY_BYTES = 1 << 24
 """Bytes up to which no file is made."""
 
 
-def roomy(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def allocate_array(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return an array to be filled: where it is large, one of a file.
 
     Such memory is the system's to take back whenever it is short of it, and to read anew.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    if size <= IN_MEMORY:
+    if size <= MAX_MEMORY_BYTES:
         return np.empty(shape, dtype)
-    with room_for(size), tempfile.TemporaryFile() as file:
+    with explain_disk_full(size), tempfile.TemporaryFile() as file:
         # Now: a disk that is full when somebody writes to such memory ends the process.
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)
@@ -44,7 +44,7 @@ def roomy(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 @contextlib.contextmanager
-def room_for(size: int) -> Iterator[None]:
+def explain_disk_full(size: int) -> Iterator[None]:
     """Say what to do if there is no room for so many bytes, or no place for any."""
     try:
         yield
@@ -65,11 +65,11 @@ def _folder() -> str:
 
 _Item = TypeVar("_Item")
 
-BLOCK = 1 << 16
+BLOCK_ELEMENTS = 1 << 16
 """Elements of a block, whose words stay in a core's cache."""
-LARGE = 1 << 18
+MIN_PARALLEL_ELEMENTS = 1 << 18
 """From so many elements on, handing blocks over takes less than it saves."""
-_inside = threading.local()
+_thread_state = threading.local()
 
 
 def count_cores() -> int:
@@ -79,14 +79,19 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
-def blocks(count: int, size: int = BLOCK) -> list[slice]:
+def split_into_blocks(count: int, size: int = BLOCK_ELEMENTS) -> list[slice]:
     """Return how a vector is cut."""
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 
-def each(work: Callable[[_Item], None], items: Sequence[_Item], elements: int) -> None:
+def run_blocks(work: Callable[[_Item], None], items: Sequence[_Item], elements: int) -> None:
     """Do some work for each item, several at once if it is about many elements in all."""
-    if elements < LARGE or len(items) < 2 or count_cores() < 2 or hasattr(_inside, "pool"):
+    if (
+        elements < MIN_PARALLEL_ELEMENTS
+        or len(items) < 2
+        or count_cores() < 2
+        or hasattr(_thread_state, "pool")
+    ):
         for item in items:
             work(item)
     else:
@@ -99,6 +104,6 @@ def _pool() -> ThreadPoolExecutor:
     """Return the threads that all of this process share; what they do waits for no other one."""
 
     def begin() -> None:
-        _inside.pool = True
+        _thread_state.pool = True
 
     return ThreadPoolExecutor(count_cores(), thread_name_prefix="rows", initializer=begin)

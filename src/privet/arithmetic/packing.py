@@ -16,20 +16,20 @@ import numpy.typing as npt
 from privet.arithmetic import large_arrays
 from privet.arithmetic.rings import Ring, RingArray
 
-Bytes = npt.NDArray[np.uint8]
+ByteArray = npt.NDArray[np.uint8]
 
 _WORDS = {8 * kind.itemsize: kind for kind in map(np.dtype, ("u1", "u2", "u4"))}
 _SHIFTS = {chunk: np.arange(0, 8, chunk, dtype=np.uint8)[:, None] for chunk in (1, 2, 4)}
 """Of chunks smaller than a byte: where in a byte those of each run lie."""
 
 
-def encode(ring: Ring, vector: RingArray) -> RingArray:
+def pack_elements(ring: Ring, vector: RingArray) -> RingArray:
     """Return a vector as it is sent: as it is, or as bytes."""
     if ring.is_word:
         return vector
     count = len(vector)
-    message = np.empty(ring.wire_bytes(count), dtype=np.uint8)
-    rest: Bytes | None = None  # what is left of elements when whole bytes are gone
+    message = np.empty(ring.count_packed_bytes(count), dtype=np.uint8)
+    rest: ByteArray | None = None  # what is left of elements when whole bytes are gone
     for chunk, shift, where in _chunks(ring, count):
         if chunk >= 8:
             _shift_down(vector, shift, message[where].view(_WORDS[chunk]))
@@ -42,12 +42,12 @@ def encode(ring: Ring, vector: RingArray) -> RingArray:
     return message
 
 
-def decode(ring: Ring, message: RingArray, count: int) -> RingArray:
+def unpack_elements(ring: Ring, message: RingArray, count: int) -> RingArray:
     """Return the vector that was sent."""
     if ring.is_word:
         return message
     parts: list[tuple[RingArray, int]] = []
-    rest: Bytes | None = None
+    rest: ByteArray | None = None
     for chunk, shift, where in _chunks(ring, count):
         if chunk >= 8:
             parts.append((message[where].view(_WORDS[chunk]), shift))
@@ -69,7 +69,7 @@ def decode(ring: Ring, message: RingArray, count: int) -> RingArray:
             wide <<= ring.dtype.type(shift)
             target |= wide
 
-    large_arrays.each(join, large_arrays.blocks(count), count)
+    large_arrays.run_blocks(join, large_arrays.split_into_blocks(count), count)
     return vector
 
 
@@ -80,10 +80,10 @@ def _shift_down(vector: RingArray, shift: int, target: RingArray) -> None:
         part = vector[block]
         target[block] = part >> vector.dtype.type(shift) if shift else part
 
-    large_arrays.each(write, large_arrays.blocks(len(vector)), len(vector))
+    large_arrays.run_blocks(write, large_arrays.split_into_blocks(len(vector)), len(vector))
 
 
-def _pack(low: Bytes, chunk: int) -> Bytes:
+def _pack(low: ByteArray, chunk: int) -> ByteArray:
     """Return the lowest bits of each element, several to a byte."""
     runs = 8 // chunk
     length = -(-len(low) // runs)
@@ -99,7 +99,7 @@ def _pack(low: Bytes, chunk: int) -> Bytes:
     return pieces
 
 
-def _unpack(packed: Bytes, chunk: int, count: int) -> Bytes:
+def _unpack(packed: ByteArray, chunk: int, count: int) -> ByteArray:
     """Return chunks that were packed."""
     rows = packed >> _SHIFTS[chunk]
     rows &= np.uint8((1 << chunk) - 1)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from privet.arithmetic import large_arrays
-from privet.arithmetic.rings import Ring, RingArray, total
+from privet.arithmetic.rings import Ring, RingArray, sum_arrays
 
 SEED_BYTES = 32
 
@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def place_digest(place: Place) -> bytes:
+def hash_place(place: Place) -> bytes:
     """Return what stands for a place in the counter of a stream."""
     name = f"{place.kind}|{place.path}|{place.slot}"
     return hashlib.blake2b(name.encode(), digest_size=12, person=b"privet place").digest()
@@ -86,7 +86,7 @@ class Prg:
     def _bytes(self, place: Place, start: int, count: int) -> npt.NDArray[np.uint8]:
         """Return some bytes of the stream of one place."""
         counter, skipped = divmod(start, _BLOCK_BYTES)
-        digest = place_digest(place)
+        digest = hash_place(place)
         size = skipped + count
         buffer = np.empty(size + _SLACK, dtype=np.uint8)
         view = buffer.data
@@ -96,7 +96,7 @@ class Prg:
             stream = self._stream_from(digest + first.to_bytes(4, "big"))
             stream.update_into(_ZEROS[: piece.stop - piece.start], view[piece.start :])
 
-        large_arrays.each(fill, large_arrays.blocks(size, len(_ZEROS)), size // 8)
+        large_arrays.run_blocks(fill, large_arrays.split_into_blocks(size, len(_ZEROS)), size // 8)
         # A copy where it would not be aligned.
         found = buffer[skipped : skipped + count]
         return found.copy() if skipped else found
@@ -116,25 +116,25 @@ Sampler: TypeAlias = Callable[[Prg, Place, tuple[int, ...], Ring], RingArray]
 """Draws numbers of some distribution, as elements of a ring."""
 
 
-class Sum:
+class SummedPrg:
     """Streams of several seeds, added up: uniform to whoever lacks one of them."""
 
     def __init__(self, streams: Iterable[Prg]) -> None:
-        self.streams = list(streams)
+        self.prgs = list(streams)
 
     def uniform(self, place: Place, shape: tuple[int, ...], ring: Ring) -> RingArray:
         """Return uniform ring elements."""
-        return total((stream.uniform(place, shape, ring) for stream in self.streams), ring)
+        return sum_arrays((stream.uniform(place, shape, ring) for stream in self.prgs), ring)
 
-    def sampled(
+    def sample(
         self, sampler: Sampler, place: Place, shape: tuple[int, ...], ring: Ring
     ) -> RingArray:
         """Return the sum of numbers that a sampler draws from each stream."""
-        return total((sampler(stream, place, shape, ring) for stream in self.streams), ring)
+        return sum_arrays((sampler(stream, place, shape, ring) for stream in self.prgs), ring)
 
     def permutation(self, place: Place, length: int) -> npt.NDArray[np.intp]:
         """Return a uniform permutation, which only one seed can make."""
-        (stream,) = self.streams
+        (stream,) = self.prgs
         return stream.permutation(place, length)
 
 

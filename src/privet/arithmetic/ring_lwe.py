@@ -33,18 +33,18 @@ import numpy.typing as npt
 
 from privet.arithmetic import large_arrays
 from privet.arithmetic.prg import Place, Prg
-from privet.arithmetic.rings import Z64, Ring, RingArray, integers_modulo, signed
-from privet.arrays import BucketArray, Indices
+from privet.arithmetic.rings import Z64, Ring, RingArray, get_integer_ring, signed
+from privet.arrays import BucketArray, IndexSelection
 
-SAFE_BITS = {2048: 44, 4096: 64}
+SAFE_MODULUS_BITS = {2048: 44, 4096: 64}
 """Of the modulus, by the degree of the polynomials: more would be less than 128 bits of security by
 the more careful estimates, or, with 4096, more than our words have."""
-MOST_BITS = max(SAFE_BITS.values())
-ERROR_BITS = 40
+MAX_MODULUS_BITS = max(SAFE_MODULUS_BITS.values())
+BINOMIAL_ERROR_BITS = 40
 """An error is how many of so many random bits are 1, less half of them."""
 _LIMB = {2048: 24, 4096: 23}
-_AT_ONCE = 1 << 16  # rows whose blocks are multiplied together, so that they stay in the cache
-_LARGEST = 500  # of what polynomials and matrices are multiplied with
+_GROUP_ROWS = 1 << 16  # rows whose blocks are multiplied together, so that they stay in the cache
+_MAX_FACTOR = 500  # of what polynomials and matrices are multiplied with
 
 Complex = npt.NDArray[np.complex128]
 Floats = npt.NDArray[np.float64]
@@ -52,13 +52,13 @@ Floats = npt.NDArray[np.float64]
 
 def degree_for(bits: int) -> int:
     """Return how many coefficients polynomials, and secrets, need for a modulus to be safe."""
-    return next(degree for degree, most in SAFE_BITS.items() if bits <= most)
+    return next(degree for degree, most in SAFE_MODULUS_BITS.items() if bits <= most)
 
 
 def ternary(stream: Prg, place: Place, shape: tuple[int, ...], ring: Ring) -> RingArray:
     """Draw secrets: -1, 0 and 1, each as likely, to 2^-62."""
     words = stream.uniform(place, shape, Z64)
-    return ring.array((words % np.uint64(3)).astype(np.int64) - 1)
+    return ring.to_elements((words % np.uint64(3)).astype(np.int64) - 1)
 
 
 def binomial(stream: Prg, place: Place, shape: tuple[int, ...], ring: Ring) -> RingArray:
@@ -68,16 +68,16 @@ def binomial(stream: Prg, place: Place, shape: tuple[int, ...], ring: Ring) -> R
     def draw(where: slice) -> None:
         part = found[where]
         words = stream.uniform(place, found.shape, Z64, where)
-        words >>= np.uint64(64 - ERROR_BITS)
+        words >>= np.uint64(64 - BINOMIAL_ERROR_BITS)
         part[...] = np.bitwise_count(words)
-        part -= ring.dtype.type(ERROR_BITS // 2)
+        part -= ring.dtype.type(BINOMIAL_ERROR_BITS // 2)
 
-    large_arrays.each(draw, large_arrays.blocks(found.size), found.size)
+    large_arrays.run_blocks(draw, large_arrays.split_into_blocks(found.size), found.size)
     return found.reshape(shape)
 
 
 @dataclass(frozen=True)
-class Lattice:
+class RingLwe:
     """The public polynomials of some rows."""
 
     seed: str
@@ -87,18 +87,18 @@ class Lattice:
     """Of the modulus."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.bits <= MOST_BITS:
-            raise ValueError(f"a modulus of 1 to {MOST_BITS} bits, not {self.bits}")
+        if not 1 <= self.bits <= MAX_MODULUS_BITS:
+            raise ValueError(f"a modulus of 1 to {MAX_MODULUS_BITS} bits, not {self.bits}")
 
     @staticmethod
-    def memory(rows: int, bits: int) -> int:
+    def estimate_memory(n_rows: int, bits: int) -> int:
         """Return about how many bytes of memory the transforms of so many rows take."""
-        return 8 * rows * _count_limbs(bits)
+        return 8 * n_rows * _count_limbs(bits)
 
     @property
     def ring(self) -> Ring:
         """The integers modulo the modulus."""
-        return integers_modulo(self.bits)
+        return get_integer_ring(self.bits)
 
     @property
     def degree(self) -> int:
@@ -117,7 +117,7 @@ class Lattice:
             stream.uniform(Place("lattice", (b,), 0), (self.degree,), self.ring)
             for b in range(*blocks.indices(self.blocks))
         ]
-        return self.ring.reduce(np.array(drawn))
+        return self.ring.reduce_modulus(np.array(drawn))
 
     @cached_property
     def _transforms(self) -> Complex:
@@ -129,13 +129,13 @@ class Lattice:
             for limb, row in zip(_limbs(self.polynomials(where), self.bits), found, strict=True):
                 row[where] = _transform(limb)
 
-        large_arrays.each(transform, self._groups(), self.rows)
+        large_arrays.run_blocks(transform, self._groups(), self.rows)
         return found
 
     def _groups(self) -> list[slice]:
-        return large_arrays.blocks(self.blocks, max(1, _AT_ONCE // self.degree))
+        return large_arrays.split_into_blocks(self.blocks, max(1, _GROUP_ROWS // self.degree))
 
-    def spread(self, secrets: RingArray) -> RingArray:
+    def expand_secrets(self, secrets: RingArray) -> RingArray:
         """Return P s for secrets (..., d): (..., rows), over any ring up to the modulus.
 
         They are numbers up to 500 in size, of any sign.
@@ -152,57 +152,63 @@ class Lattice:
             part[...] = product.reshape(-1)[: len(part)].astype(secrets.dtype)
 
         jobs = [(k, where) for k in range(len(flat)) for where in self._groups()]
-        large_arrays.each(multiply, jobs, found.size)
+        large_arrays.run_blocks(multiply, jobs, found.size)
         return found.reshape(*secrets.shape[:-1], self.rows)
 
-    def gather(self, bucket: BucketArray, cuts: int) -> RingArray:
+    def project_indicators(self, bucket: BucketArray, cut_count: int) -> RingArray:
         """Return M P, (cuts, d), for the indicators M of rows up to each cut.
 
         Sums of a few blocks are made of transforms, and these are added up as integers.
         """
         degree = self.degree
-        total = np.zeros((cuts, degree), dtype=np.int64)
-        of_cut, transforms, adding = np.arange(cuts)[:, None], self._transforms, threading.Lock()
+        total = np.zeros((cut_count, degree), dtype=np.int64)
+        of_cut, transforms, adding = (
+            np.arange(cut_count)[:, None],
+            self._transforms,
+            threading.Lock(),
+        )
 
         def add(where: slice) -> None:
-            sums = np.zeros((len(transforms), cuts, degree // 2), dtype=np.complex128)
+            sums = np.zeros((len(transforms), cut_count, degree // 2), dtype=np.complex128)
             for b in range(*where.indices(self.blocks)):
                 part = bucket[b * degree : (b + 1) * degree]
-                ones = np.zeros((cuts, degree))
+                ones = np.zeros((cut_count, degree))
                 ones[:, : len(part)] = part == of_cut
                 sums += _transform(ones) * transforms[:, b, None].conj()
             found = _joined(_inverse(sums), self.bits)
             with adding:  # integers, so in whatever order
                 np.add(total, found, out=total)
 
-        large_arrays.each(add, self._groups(), self.rows * cuts)
-        return self.ring.reduce(np.cumsum(total, axis=0).view(np.uint64).astype(self.ring.dtype))
+        large_arrays.run_blocks(add, self._groups(), self.rows * cut_count)
+        return self.ring.reduce_modulus(
+            np.cumsum(total, axis=0).view(np.uint64).astype(self.ring.dtype)
+        )
 
 
-class SmallProducts:
+class SmallFactorMatrix:
     """A matrix, (rows, d), over the modulus of a lattice, to be multiplied with small numbers."""
 
-    def __init__(self, rows: int, bits: int) -> None:
+    def __init__(self, n_rows: int, bits: int) -> None:
         self._bits = bits
-        self._limbs = np.zeros((_count_limbs(bits), rows, degree_for(bits)))
+        self._limbs = np.zeros((_count_limbs(bits), n_rows, degree_for(bits)))
 
     @staticmethod
-    def memory(rows: int, bits: int) -> int:
+    def estimate_memory(n_rows: int, bits: int) -> int:
         """Return how many bytes of memory a matrix of so many rows takes."""
-        return 8 * _count_limbs(bits) * degree_for(bits) * rows
+        return 8 * _count_limbs(bits) * degree_for(bits) * n_rows
 
-    def place(self, start: int, rows: RingArray) -> None:
+    def fill_rows(self, start: int, rows: RingArray) -> None:
         """Fill rows of the matrix, from one on."""
         self._limbs[:, start : start + len(rows)] = _limbs(rows, self._bits)
 
-    def part(self, rows: Indices, columns: Indices) -> SmallProducts:
+    def select(self, rows: IndexSelection, columns: IndexSelection) -> SmallFactorMatrix:
         """Return some rows of the matrix, which has no columns to choose from."""
         assert isinstance(columns, slice)
-        found = SmallProducts(0, self._bits)
+        found = SmallFactorMatrix(0, self._bits)
         found._limbs = self._limbs[:, rows]
         return found
 
-    def times(self, *vectors: tuple[RingArray, Ring]) -> list[RingArray]:
+    def multiply(self, *vectors: tuple[RingArray, Ring]) -> list[RingArray]:
         """Return the products with vectors (d, K) of such numbers.
 
         Sums are below 2^23 2^11 2^9, or 2^22 2^12 2^9, so that they are exact.
@@ -219,7 +225,7 @@ class SmallProducts:
 def _small(x: RingArray) -> Floats:
     """Return small numbers of any sign, as they are drawn and added up in a ring's words."""
     numbers = signed(x).astype(np.float64)
-    assert np.abs(numbers).max(initial=0) <= _LARGEST, "these are no small numbers"
+    assert np.abs(numbers).max(initial=0) <= _MAX_FACTOR, "these are no small numbers"
     return numbers
 
 

@@ -43,11 +43,11 @@ class Ring:
         """Whether an element fills its type, so that numpy's arithmetic is the ring's."""
         return self.bits == 8 * self.dtype.itemsize
 
-    def reduce(self, x: RingArray) -> RingArray:
+    def reduce_modulus(self, x: RingArray) -> RingArray:
         """Return elements without the bits that are not part of them."""
         return x if self.is_word else np.asarray(x & self.dtype.type((1 << self.bits) - 1))
 
-    def wire_bytes(self, count: int) -> int:
+    def count_packed_bytes(self, count: int) -> int:
         """Return how many bytes that many elements take in a message."""
         if self.is_word:
             return self.dtype.itemsize * count
@@ -62,7 +62,7 @@ class Ring:
         """Return how many bytes an array of that shape takes."""
         return self.dtype.itemsize * math.prod(shape)
 
-    def array(self, values: Any) -> RingArray:
+    def to_elements(self, values: Any) -> RingArray:
         """Return integers, signed or not, as elements of the ring."""
         array: RingArray = np.asarray(values)
         if array.dtype.kind not in "iu":
@@ -79,7 +79,7 @@ class Ring:
         """Return x + y."""
         return _apply(np.bitwise_xor if self.boolean else np.add, x, y)
 
-    def accumulate(self, total: RingArray, x: RingArray) -> None:
+    def add_in_place(self, total: RingArray, x: RingArray) -> None:
         """Add x to `total`, in place: for large arrays, new memory costs more than adding."""
         _apply(np.bitwise_xor if self.boolean else np.add, total, x, out=total)
 
@@ -106,7 +106,9 @@ class Ring:
 def _apply(operation: Any, x: RingArray, y: RingArray, out: RingArray | None = None) -> RingArray:
     """Do something element by element, in blocks on all cores if these are many."""
     alike = x.shape == y.shape and x.dtype == y.dtype
-    if x.size < large_arrays.LARGE or not (alike and x.flags.c_contiguous and y.flags.c_contiguous):
+    if x.size < large_arrays.MIN_PARALLEL_ELEMENTS or not (
+        alike and x.flags.c_contiguous and y.flags.c_contiguous
+    ):
         return np.asarray(operation(x, y, out=out))
     found = np.empty_like(x) if out is None else out
     one, other, result = x.reshape(-1), y.reshape(-1), found.reshape(-1)
@@ -114,29 +116,29 @@ def _apply(operation: Any, x: RingArray, y: RingArray, out: RingArray | None = N
     def block(where: slice) -> None:
         operation(one[where], other[where], out=result[where])
 
-    large_arrays.each(block, large_arrays.blocks(x.size), x.size)
+    large_arrays.run_blocks(block, large_arrays.split_into_blocks(x.size), x.size)
     return found
 
 
-def total(parts: Iterable[RingArray], ring: Ring) -> RingArray:
+def sum_arrays(parts: Iterable[RingArray], ring: Ring) -> RingArray:
     """Add fresh arrays up, each as it comes: if drawn only then, into memory in the cache."""
     rest = iter(parts)
     found = next(rest)  # nobody else's, so it can be added to in place
     for part in rest:
-        ring.accumulate(found, part)
+        ring.add_in_place(found, part)
     return found
 
 
 @lru_cache(maxsize=64)
-def integers_modulo(bits: int) -> Ring:
+def get_integer_ring(bits: int) -> Ring:
     """Return the ring of integers modulo 2^bits: the same object each time."""
     assert 1 <= bits <= 64
     return Ring(f"Z{bits}", bits)
 
 
-Z64, Z36, Z32 = integers_modulo(64), integers_modulo(36), integers_modulo(32)
-Z16, Z8, Z1 = integers_modulo(16), integers_modulo(8), integers_modulo(1)
-BITS = Ring("BITS", 8, boolean=True)
+Z64, Z36, Z32 = get_integer_ring(64), get_integer_ring(36), get_integer_ring(32)
+Z16, Z8, Z1 = get_integer_ring(16), get_integer_ring(8), get_integer_ring(1)
+BIT_RING = Ring("BITS", 8, boolean=True)
 
 
 def signed(x: RingArray) -> npt.NDArray[Any]:

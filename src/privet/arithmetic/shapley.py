@@ -19,33 +19,39 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic.fixed_point import nearest
+from privet.arithmetic.fixed_point import round_scaled
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arrays import FloatArray, IndexArray
 
 
-def weights(players: int) -> list[Fraction]:
+def compute_coalition_weights(n_players: int) -> list[Fraction]:
     """Return how much a step into a coalition of 0, 1, ... others counts for who takes it."""
-    return [Fraction(1, players * comb(players - 1, size)) for size in range(players)]
+    return [Fraction(1, n_players * comb(n_players - 1, size)) for size in range(n_players)]
 
 
-def whole_weights(players: int, bits: int) -> list[int]:
+def encode_coalition_weights(n_players: int, bits: int) -> list[int]:
     """Return the weights as integers, times 2^bits."""
-    return [nearest(weight, bits) for weight in weights(players)]
+    return [round_scaled(weight, bits) for weight in compute_coalition_weights(n_players)]
 
 
-def real_shapley(means: FloatArray, owners: Sequence[int]) -> FloatArray:
-    """Return `shapley` of real numbers."""
-    return shapley(means, owners, np.array([float(w) for w in weights(len(set(owners)))]))
+def compute_shapley_of_reals(means: FloatArray, owners: Sequence[int]) -> FloatArray:
+    """Return `compute_shapley` of real numbers."""
+    return compute_shapley(
+        means, owners, np.array([float(w) for w in compute_coalition_weights(len(set(owners)))])
+    )
 
 
-def ring_shapley(means: RingArray, owners: Sequence[int], ring: Ring, bits: int) -> RingArray:
-    """Return `shapley` of ring elements, times 2^bits, with weights that are integers."""
-    return shapley(means, owners, ring.array(whole_weights(len(set(owners)), bits)))
+def compute_shapley_of_elements(
+    means: RingArray, owners: Sequence[int], ring: Ring, bits: int
+) -> RingArray:
+    """Return `compute_shapley` of ring elements, times 2^bits, with weights that are integers."""
+    return compute_shapley(
+        means, owners, ring.to_elements(encode_coalition_weights(len(set(owners)), bits))
+    )
 
 
-def shapley(
-    means: npt.NDArray[Any], owners: Sequence[int], weight: npt.NDArray[Any]
+def compute_shapley(
+    means: npt.NDArray[Any], owners: Sequence[int], coalition_weights: npt.NDArray[Any]
 ) -> npt.NDArray[Any]:
     """Return what each bit's owner adds, from partial means (..., 3^D): (..., D, 2^D).
 
@@ -54,7 +60,9 @@ def shapley(
     """
     position, inside, size, first = _coalitions(tuple(_numbered(owners)))
     # Who is inside took a step into what was there before it; who is not would step into all.
-    gains = np.where(inside, weight[size - 1], -weight[size % len(weight)])
+    gains = np.where(
+        inside, coalition_weights[size - 1], -coalition_weights[size % len(coalition_weights)]
+    )
     added = gains @ means[..., position]
     depth = len(owners)
     result = np.zeros((*means.shape[:-1], depth, 1 << depth), dtype=means.dtype)

@@ -30,7 +30,7 @@ from typing_extensions import Self
 
 from privet.arithmetic.rings import Ring, RingArray
 
-_NOTHING = np.zeros((), dtype=np.bool_)
+_SHAPE_PROBE = np.zeros((), dtype=np.bool_)
 
 
 class Elements:
@@ -87,7 +87,7 @@ class Elements:
 
     def __mul__(self, public: Any) -> Self:
         """Multiply by public ring elements or integers (for bits: AND)."""
-        factor = self.ring.array(public)
+        factor = self.ring.to_elements(public)
         if not self.known:
             return self.unknown(np.broadcast_shapes(self.shape, factor.shape), self.ring)
         return type(self)(self.ring.multiply(self._array, factor), self.ring)
@@ -102,15 +102,15 @@ class Elements:
             return self.unknown(np.broadcast_shapes(self.shape, other.shape), self.ring)
         return type(self)(operation(self._array, other._array), self.ring)
 
-    def joined(self, values: Sequence[Self], join: Callable[..., RingArray]) -> Self:
+    def join(self, values: Sequence[Self], combine_arrays: Callable[..., RingArray]) -> Self:
         """Return several elements of this kind as one array."""
-        return type(self)(join([value.array for value in values]), self.ring)
+        return type(self)(combine_arrays([value.array for value in values]), self.ring)
 
     # Rearrangements. Unknown elements are not moved, only their shapes change.
 
     def __getitem__(self, key: Any) -> Self:
         if not self.known:
-            return self.unknown(np.broadcast_to(_NOTHING, self.shape)[key].shape, self.ring)
+            return self.unknown(np.broadcast_to(_SHAPE_PROBE, self.shape)[key].shape, self.ring)
         return type(self)(np.asarray(self._array[key]), self.ring)
 
     def reshape(self, *shape: int) -> Self:
@@ -144,7 +144,7 @@ class Elements:
             return self.unknown(tuple(kept), self.ring)
         return type(self)(self.ring.sum(self._array, axis), self.ring)
 
-    def under(self, linear: Callable[[RingArray], RingArray], last: int) -> Self:
+    def map_last_axis(self, linear: Callable[[RingArray], RingArray], last: int) -> Self:
         """Return the elements under a linear operation that turns their last axis into another."""
         if not self.known:
             return self.unknown((*self.shape[:-1], last), self.ring)
@@ -169,7 +169,7 @@ class Elements:
         sums[..., filled] = np.add.reduceat(self._array[..., : ends[-1]], first, axis=-1)
         return type(self)(sums, self.ring)
 
-    def to_ring(self, ring: Ring) -> Self:
+    def reduce_to_ring(self, ring: Ring) -> Self:
         """Return the elements modulo a smaller power of two."""
         assert ring.bits <= self.ring.bits
         if not self.known:
@@ -209,44 +209,44 @@ class Share(Elements):
     __hash__ = None  # type: ignore[assignment]
 
 
-class Told(Share):
+class PublicShare(Share):
     """A share of what is to be added up without a mask: a plain value that everybody may learn."""
 
-    __slots__ = ("what",)
+    __slots__ = ("disclosure",)
 
-    def __init__(self, part: RingArray, ring: Ring, what: str) -> None:
+    def __init__(self, part: RingArray, ring: Ring, disclosure: str) -> None:
         super().__init__(part, ring)
-        self.what = what
+        self.disclosure = disclosure
         """What it is, for the ledger."""
 
 
-_Kind = TypeVar("_Kind", bound=Elements)
+_ElementsT = TypeVar("_ElementsT", bound=Elements)
 
 
-def concatenate(values: Sequence[_Kind], axis: int = 0) -> _Kind:
+def concatenate(values: Sequence[_ElementsT], axis: int = 0) -> _ElementsT:
     """Return elements joined along an axis."""
     first = values[0]
     if not all(value.known for value in values):
         shape = list(first.shape)
         shape[axis] = sum(value.shape[axis] for value in values)
         return first.unknown(tuple(shape), first.ring)
-    return first.joined(values, partial(np.concatenate, axis=axis))
+    return first.join(values, partial(np.concatenate, axis=axis))
 
 
-def stack(values: Sequence[_Kind], axis: int = 0) -> _Kind:
+def stack(values: Sequence[_ElementsT], axis: int = 0) -> _ElementsT:
     """Return elements side by side along a new axis."""
     first = values[0]
     if not all(value.known for value in values):
         assert axis >= 0
         shape = (*first.shape[:axis], len(values), *first.shape[axis:])
         return first.unknown(shape, first.ring)
-    return first.joined(values, partial(np.stack, axis=axis))
+    return first.join(values, partial(np.stack, axis=axis))
 
 
-HOLDERS = 3
+N_HOLDERS = 3
 
 
-class Replicated(Elements):
+class ReplicatedElements(Elements):
     """The two parts that one of three has."""
 
     __slots__ = ("parts",)
@@ -262,10 +262,10 @@ class Replicated(Elements):
         """Nobody has it."""
         raise TypeError("no dealer of three knows what all of them hold together")
 
-    def joined(self, values: Sequence[Self], join: Callable[..., RingArray]) -> Self:
+    def join(self, values: Sequence[Self], combine_arrays: Callable[..., RingArray]) -> Self:
         """Return several values as one array."""
         first, second = (
-            parts[0].joined(parts, join)
+            parts[0].join(parts, combine_arrays)
             for parts in zip(*(value.parts for value in values), strict=True)
         )
         return type(self)(first, second)
@@ -279,9 +279,9 @@ class Replicated(Elements):
         return type(self)(first, second)
 
 
-def parts_of(value: Elements) -> tuple[RingArray, ...]:
+def list_local_parts(value: Elements) -> tuple[RingArray, ...]:
     """Return what somebody has of a value: the whole of it, or two parts."""
-    if isinstance(value, Replicated):
+    if isinstance(value, ReplicatedElements):
         return tuple(part.array for part in value.parts)
     return (value.array,)
 
@@ -289,9 +289,9 @@ def parts_of(value: Elements) -> tuple[RingArray, ...]:
 def _of_each_part(name: str) -> Any:
     operation = getattr(Elements, name)
 
-    def of_each_part(self: Replicated, *values: Any, **options: Any) -> Replicated:
+    def of_each_part(self: ReplicatedElements, *values: Any, **options: Any) -> ReplicatedElements:
         if not self.known:
-            found: Replicated = operation(self, *values, **options)
+            found: ReplicatedElements = operation(self, *values, **options)
             return found
         return type(self)(*(operation(part, *values, **options) for part in self.parts))
 
@@ -308,8 +308,8 @@ for _name in (
     "broadcast_to",
     "sum",
     "cumsum",
-    "under",
+    "map_last_axis",
     "sum_slices",
-    "to_ring",
+    "reduce_to_ring",
 ):
-    setattr(Replicated, _name, _of_each_part(_name))
+    setattr(ReplicatedElements, _name, _of_each_part(_name))

@@ -17,11 +17,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from privet.arithmetic.large_arrays import roomy
+from privet.arithmetic.large_arrays import allocate_array
 from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.errors import DataError
 
-_AT_ONCE = 1 << 18  # rows
+_CHUNK_ROWS = 1 << 18  # rows
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class BucketedColumns:
         return replace(self, buckets=self.buckets[:, :n_samples])
 
     @property
-    def filled_cuts(self) -> tuple[int, ...]:
+    def cut_counts(self) -> tuple[int, ...]:
         """How many cuts each feature fills: none, where it is constant."""
         return tuple(np.count_nonzero(self.thresholds < np.inf, axis=1).tolist())
 
@@ -63,10 +63,10 @@ def bucket_columns(
     """
     if len(names) != len(columns):
         raise DataError(f"{owner}: {len(names)} column names for {len(columns)} columns")
-    return bucket_each(owner, names, columns, columns.shape[1], buckets, n_validation)
+    return bucket_column_stream(owner, names, columns, columns.shape[1], buckets, n_validation)
 
 
-def bucket_each(
+def bucket_column_stream(
     owner: str,
     names: Sequence[str],
     columns: Iterable[FloatArray],
@@ -76,7 +76,7 @@ def bucket_each(
 ) -> BucketedColumns:
     """Do the same with features that come one at a time: no other is in memory then."""
     thresholds = np.full((len(names), buckets - 1), np.inf)
-    indices: BucketArray = roomy((len(names), n_samples), np.uint8)
+    indices: BucketArray = allocate_array((len(names), n_samples), np.uint8)
     for row, (name, column) in enumerate(zip(names, columns, strict=True)):
         if np.isinf(column).any():
             sample = int(np.flatnonzero(np.isinf(column))[0])
@@ -86,7 +86,7 @@ def bucket_each(
             )
         cuts = find_thresholds(column[: len(column) - n_validation], buckets)
         thresholds[row, : len(cuts)] = cuts
-        fill_buckets(indices[row], column, cuts)
+        write_buckets(indices[row], column, cuts)
     return BucketedColumns(owner, tuple(names), indices, thresholds)
 
 
@@ -115,7 +115,7 @@ def find_thresholds(column: FloatArray, buckets: int) -> FloatArray:
     cuts = {int(cut) for cut in np.searchsorted(below, ranks, side="right") - 1} | {first}
     cuts.discard(0)
     while len(cuts) < buckets - 1:
-        cut = _cut_fullest(below, sorted(cuts))
+        cut = _split_fullest(below, sorted(cuts))
         if cut is None:
             break
         cuts.add(cut)
@@ -123,7 +123,7 @@ def find_thresholds(column: FloatArray, buckets: int) -> FloatArray:
     return _between(ordered[below[chosen - 1]], ordered[below[chosen]])
 
 
-def _cut_fullest(below: IndexArray, cuts: list[int]) -> int | None:
+def _split_fullest(below: IndexArray, cuts: list[int]) -> int | None:
     """Return where to cut the fullest bucket that holds more than one value."""
     edges = [0, *cuts, len(below) - 1]
     parts = [(start, end) for start, end in pairwise(edges) if end - start > 1]
@@ -134,14 +134,14 @@ def _cut_fullest(below: IndexArray, cuts: list[int]) -> int | None:
     return start + 1 + int(np.argmin(np.abs(2 * inner - below[start] - below[end])))
 
 
-def fill_buckets(target: BucketArray, column: FloatArray, thresholds: FloatArray) -> None:
+def write_buckets(target: BucketArray, column: FloatArray, thresholds: FloatArray) -> None:
     """Write the bucket of every value, some rows at a time: what is searched takes memory."""
-    for start in range(0, len(column), _AT_ONCE):
-        rows = slice(start, start + _AT_ONCE)
-        target[rows] = bucket_of(column[rows], thresholds)
+    for start in range(0, len(column), _CHUNK_ROWS):
+        rows = slice(start, start + _CHUNK_ROWS)
+        target[rows] = find_buckets(column[rows], thresholds)
 
 
-def bucket_of(column: FloatArray, thresholds: FloatArray) -> BucketArray:
+def find_buckets(column: FloatArray, thresholds: FloatArray) -> BucketArray:
     """Return the bucket of every value: how many thresholds are not above it."""
     indices = np.searchsorted(thresholds, column, side="right")
     indices[np.isnan(column)] = 0

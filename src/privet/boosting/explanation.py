@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from privet.arithmetic.rings import Z32
-from privet.arithmetic.shapley import real_shapley
+from privet.arithmetic.shapley import compute_shapley_of_reals
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.boosting.model import Model
-from privet.boosting.model_part import ModelPart, PartReasons
+from privet.boosting.model_part import ModelPart, PartExplanation
 from privet.errors import ModelError
-from privet.gates.masked.routing import owned_share
-from privet.protocols.protocol import CHANCE_BITS, Suite
+from privet.gates.masked.routing import share_trivially
+from privet.protocols.protocol import RIGHT_FRACTION_BITS, SecureProtocol
 from privet.runtime.runtime import Runtime
 from privet.spec.plan import Plan
 
@@ -41,7 +41,7 @@ class Explanation:
     """(K,)."""
 
 
-def pass_shares(
+def compute_left_fractions(
     feature: IndexArray, bucket: IndexArray, buckets: Mapping[int, BucketArray]
 ) -> FloatArray:
     """Return the share of training rows that pass each test, (tables, depth).
@@ -55,7 +55,7 @@ def pass_shares(
     return result
 
 
-def fail_chances(feature: IndexArray, pass_share: FloatArray) -> FloatArray:
+def compute_right_fractions(feature: IndexArray, pass_share: FloatArray) -> FloatArray:
     """Return how probable it is that tests fail, given the outcomes of earlier levels.
 
     (tables, 2^D - 1): those of level m, for 2^m combinations of outcomes before, from 2^m - 1 on.
@@ -82,7 +82,7 @@ def fail_chances(feature: IndexArray, pass_share: FloatArray) -> FloatArray:
     return np.concatenate(found, axis=1)
 
 
-def partial_means(leaf_values: FloatArray, chances: FloatArray) -> FloatArray:
+def compute_partial_means(leaf_values: FloatArray, right_fractions: FloatArray) -> FloatArray:
     """Return the partial means, (tables, K, 3^D), of leaf values, (tables, K, 2^D).
 
     From the last level to the first, beside what is known of a level stands the mean over it.
@@ -93,39 +93,42 @@ def partial_means(leaf_values: FloatArray, chances: FloatArray) -> FloatArray:
         earlier = 1 << level
         sides = means.reshape(tables, outputs, earlier, 2, -1)
         passed, failed = sides[:, :, :, 0], sides[:, :, :, 1]
-        chance = chances[:, earlier - 1 : 2 * earlier - 1].reshape(tables, 1, earlier, 1)
+        chance = right_fractions[:, earlier - 1 : 2 * earlier - 1].reshape(tables, 1, earlier, 1)
         mean = passed + chance * (failed - passed)
         means = np.stack([passed, failed, mean], axis=3).reshape(tables, outputs, earlier, -1)
     return means.reshape(tables, outputs, -1)
 
 
-def explain(model: Model, columns: FloatArray) -> Explanation:
+def explain_scores(model: Model, columns: FloatArray) -> Explanation:
     """Return what each feature of a model contributes to the scores of samples, in the clear."""
-    if model.pass_share is None:
+    if model.left_fraction is None:
         raise ModelError(
             "the model does not say which share of its training rows passes each test: train it "
             "again with this version"
         )
-    chances = fail_chances(model.feature, model.pass_share)
-    means = partial_means(model.leaf_values, chances)
-    tables = [real_shapley(own, tests) for own, tests in zip(means, model.feature, strict=True)]
+    chances = compute_right_fractions(model.feature, model.left_fraction)
+    means = compute_partial_means(model.leaf_values, chances)
+    tables = [
+        compute_shapley_of_reals(own, tests)
+        for own, tests in zip(means, model.feature, strict=True)
+    ]
     n_samples = columns.shape[1]
     found = np.zeros((means.shape[1], len(model.features), n_samples))
     step = max(1, _BLOCK // model.n_tables)
     for start in range(0, n_samples, step):
         block = slice(start, start + step)
-        leaves = model.leaf_index(columns[:, block])
+        leaves = model.find_leaf_indices(columns[:, block])
         for reasons, tests, leaf in zip(tables, model.feature, leaves, strict=True):
             for level, feature in enumerate(tests):
                 found[:, feature, block] += reasons[:, level, leaf]
     return Explanation(found, model.base_score + means[:, :, -1].sum(axis=0))
 
 
-def derive_reasons(
+def derive_explanation(
     runtime: Runtime,
-    suite: type[Suite],
+    protocol_type: type[SecureProtocol],
     plan: Plan,
-    tables: int,
+    n_tables: int,
     part: ModelPart | None,
     buckets: Mapping[int, BucketArray],
 ) -> ModelPart | None:
@@ -137,19 +140,19 @@ def derive_reasons(
 
     Reveals: nothing.
     """
-    leaves = plan.params.leaves
+    leaves = plan.params.n_leaves
     if part is None:
-        values = Share.unknown((tables, plan.objective.outputs, leaves), Z32)
+        values = Share.unknown((n_tables, plan.objective.n_outputs, leaves), Z32)
         features = own = None
     else:
         values, features = Share(part.leaf_shares, Z32), part.feature
-        pass_share = pass_shares(features, part.bucket, buckets)
-        chances = np.nan_to_num(fail_chances(features, pass_share))
-        own = np.rint(chances * (1 << CHANCE_BITS)).astype(np.uint32)
+        pass_share = compute_left_fractions(features, part.bucket, buckets)
+        chances = np.nan_to_num(compute_right_fractions(features, pass_share))
+        own = np.rint(chances * (1 << RIGHT_FRACTION_BITS)).astype(np.uint32)
     with runtime.step("reasons"):
-        shared = owned_share(runtime, own, (tables, leaves - 1), Z32)
-        found = suite.derive_reasons(runtime, values, shared, features)
+        shared = share_trivially(runtime, own, (n_tables, leaves - 1), Z32)
+        found = protocol_type.derive_contributions(runtime, values, shared, features)
     if part is None:
         return None
-    reasons = PartReasons(pass_share, found.contributions.part, found.means.part)
-    return replace(part, reasons=reasons)
+    reasons = PartExplanation(pass_share, found.contributions.part, found.means.part)
+    return replace(part, explanation=reasons)

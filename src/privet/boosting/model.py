@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from privet.arrays import BoolArray, FloatArray, IndexArray
-from privet.data.encoding import Encoder, features_of
+from privet.data.encoding import Encoder, list_feature_names
 from privet.errors import DataError, ModelError
-from privet.objectives.base import LARGEST, Objective
-from privet.objectives.regression import OBJECTIVES, objective_with
-from privet.schema import printable
+from privet.objectives.base import MAX_LABEL, Objective
+from privet.objectives.regression import OBJECTIVES, create_objective_with_outputs
+from privet.schema import is_printable
 from privet.spec.column_types import NUMBER
 
 # The arrays of a model and their types; a model holds copies that cannot be written to.
@@ -26,7 +26,7 @@ _ARRAYS = {
     "bucket": np.intp,
     "threshold": np.float64,
     "leaf_values": np.float64,
-    "pass_share": np.float64,
+    "left_fraction": np.float64,
 }
 # Scoring goes through the samples in blocks of about this many (table, sample) pairs.
 _BLOCK = 1 << 20
@@ -42,7 +42,7 @@ class Feature:
     def __post_init__(self) -> None:
         # Names travel to other participants and onto their terminals.
         for text in (self.name, self.owner):
-            if not printable(text):
+            if not is_printable(text):
                 raise DataError(f"{text!r} cannot be the name of a column or a participant")
 
 
@@ -71,7 +71,7 @@ class Model:
     """What made the features of columns; none where they are numbers as they are."""
     classes: tuple[str, ...] = ()
     """The names of a label's classes, in the order of the probabilities, where they are known."""
-    pass_share: FloatArray | None = None
+    left_fraction: FloatArray | None = None
     """The share of training rows that pass each test, where it is known: (tables, depth)."""
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class Model:
             raise ModelError(f"{self.task!r} is none of {', '.join(OBJECTIVES)}")
         if self.base_score.ndim != 1:
             raise ModelError("base scores are not one number for each output")
-        outputs = self.objective.outputs
+        outputs = self.objective.n_outputs
         if self.leaf_values.shape != (tables, outputs, 1 << depth):
             raise ModelError(
                 f"{depth} tests need {1 << depth} leaf values for each of {outputs} output(s) in "
@@ -99,26 +99,26 @@ class Model:
             )
         if self.feature.min() < 0 or self.feature.max() >= len(self.features):
             raise ModelError(f"a test names a feature that is not one of the {len(self.features)}")
-        if self.encoders and self.feature_names != features_of(self.encoders):
+        if self.encoders and self.feature_names != list_feature_names(self.encoders):
             raise ModelError("its encoders make other features than it tests")
         self._check_classes()
         if self.bucket.min() < 0:
             raise ModelError("a test names a negative bucket")
         if np.isnan(self.threshold).any():
             raise ModelError("a threshold is not a number")
-        if not all((np.abs(x) <= LARGEST).all() for x in (self.leaf_values, self.base_score)):
+        if not all((np.abs(x) <= MAX_LABEL).all() for x in (self.leaf_values, self.base_score)):
             raise ModelError("a leaf value or the base score is not finite, or too large")
-        self._check_pass_share()
+        self._check_left_fraction()
 
-    def _check_pass_share(self) -> None:
-        found = self.pass_share
+    def _check_left_fraction(self) -> None:
+        found = self.left_fraction
         if found is None:
             return
         if found.shape != self.feature.shape or not ((found >= 0) & (found <= 1)).all():
             raise ModelError("shares of rows that pass are not one between 0 and 1 for each test")
 
     def _check_classes(self) -> None:
-        due = max(2, self.objective.outputs) if self.objective.has_classes else 0
+        due = max(2, self.objective.n_outputs) if self.objective.is_classification else 0
         if self.classes and len(self.classes) != due:
             raise ModelError(f"{len(self.classes)} names for {due} classes")
 
@@ -135,7 +135,7 @@ class Model:
     @property
     def objective(self) -> Objective:
         """What was learned."""
-        return objective_with(self.task, len(self.base_score))
+        return create_objective_with_outputs(self.task, len(self.base_score))
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -152,12 +152,12 @@ class Model:
         """How many tests a table has."""
         return int(self.feature.shape[1])
 
-    def fails(self, table: int, level: int, columns: FloatArray) -> BoolArray:
+    def find_rows_going_right(self, table: int, level: int, columns: FloatArray) -> BoolArray:
         """Return which samples fail one test; a missing value, smaller than everything, passes."""
         result: BoolArray = columns[self.feature[table, level]] >= self.threshold[table, level]
         return result
 
-    def leaf_index(self, columns: FloatArray) -> IndexArray:
+    def find_leaf_indices(self, columns: FloatArray) -> IndexArray:
         """Return the leaf of every sample in every table, (tables, n_samples).
 
         `columns` holds a row a feature, in the order of `features`: (n_features, n_samples).
@@ -170,7 +170,7 @@ class Model:
             leaf = 2 * leaf + fails
         return leaf
 
-    def score(self, columns: FloatArray) -> FloatArray:
+    def predict_scores(self, columns: FloatArray) -> FloatArray:
         """Return the scores of every sample: the base score plus a leaf value from every table.
 
         (outputs, n_samples).
@@ -181,20 +181,20 @@ class Model:
         step = max(1, _BLOCK // max(1, self.n_tables))
         for start in range(0, n_samples, step):
             block = slice(start, start + step)
-            leaf = self.leaf_index(columns[:, block])[:, None]
+            leaf = self.find_leaf_indices(columns[:, block])[:, None]
             result[:, block] += np.take_along_axis(self.leaf_values, leaf, axis=2).sum(axis=0)
         return result
 
     def staged_scores(self, columns: FloatArray) -> Iterator[FloatArray]:
         """Yield the scores of every sample after the first table, after the second, and so on."""
         score = np.repeat(self.base_score[:, None], columns.shape[1], axis=1)
-        for values, leaf in zip(self.leaf_values, self.leaf_index(columns), strict=True):
+        for values, leaf in zip(self.leaf_values, self.find_leaf_indices(columns), strict=True):
             score = score + values[:, leaf]
             yield score
 
     def predict(self, columns: FloatArray) -> FloatArray:
         """Return what the scores say of every sample: a value, or probabilities of classes."""
-        return self.objective.prediction(self.score(columns))
+        return self.objective.predict_from_scores(self.predict_scores(columns))
 
     def _check_columns(self, columns: FloatArray) -> None:
         if columns.ndim != 2 or len(columns) != len(self.features):
@@ -203,7 +203,7 @@ class Model:
                 f"the data have the shape {columns.shape}"
             )
 
-    def same_tests(self, other: Model, columns: FloatArray) -> float:
+    def compare_splits(self, other: Model, columns: FloatArray) -> float:
         """Return the share of levels at which two models split samples in the same way.
 
         By the same test, or by one that happens to part them alike, such as that of a column's copy
@@ -212,28 +212,30 @@ class Model:
         self._check_columns(columns)
         same = (self.feature == other.feature) & (self.bucket == other.bucket)
         for table, level in np.argwhere(~same):
-            ours, theirs = (model.fails(table, level, columns) for model in (self, other))
+            ours, theirs = (
+                model.find_rows_going_right(table, level, columns) for model in (self, other)
+            )
             same[table, level] = len(np.unique(ours == theirs)) == 1
         return float(np.mean(same))
 
-    def importances(self, gains: FloatArray | None = None) -> FloatArray:
+    def compute_importances(self, gains: FloatArray | None = None) -> FloatArray:
         """Return the share of all tests that each feature has, or of what all levels gained.
 
         Counted unless somebody has gains, (tables, depth): the tested features are what every
         participant of a federation may know, gains are not.
         """
-        return importances(self.feature, self.threshold, len(self.features), gains)
+        return compute_importances(self.feature, self.threshold, len(self.features), gains)
 
-    def describe_test(self, table: int, level: int) -> str:
+    def describe_split(self, table: int, level: int) -> str:
         """Say a test in words, without its owner."""
         feature = int(self.feature[table, level])
         name = self.features[feature].name
-        made = [encoder for encoder in self.encoders for _ in encoder.features]
+        made = [encoder for encoder in self.encoders for _ in encoder.feature_names]
         encoder = made[feature] if made else Encoder(name, NUMBER)
-        return encoder.describe(name, float(self.threshold[table, level]))
+        return encoder.describe_split(name, float(self.threshold[table, level]))
 
 
-def importances(
+def compute_importances(
     feature: IndexArray,
     threshold: FloatArray,
     n_features: int,

@@ -1,9 +1,9 @@
 """One participant's part of a model: its own thresholds, its shares of the leaf values.
 
-Prediction takes the parts of all participants, together. `join` puts them into a plain model, which
-only makes sense where one machine holds them all anyway: in a simulation, and in tests. Where all
-agree that one of them may have the model, `federation.prediction.export` lets it have just what it
-lacks.
+Prediction takes the parts of all participants, together. `join_parts` puts them into a plain model,
+which only makes sense where one machine holds them all anyway: in a simulation, and in tests. Where
+all agree that one of them may have the model, `federation.prediction.export` lets it have just what
+it lacks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from privet.errors import ModelError
 from privet.protocols.protocol import TrainedTable
 from privet.spec.plan import Plan
 
-MOST_PREDICTION_BITS = 14
+MAX_PREDICTION_BITS = 14
 """Revealed scores have no more fraction bits: a prediction need not say more."""
 GUARD_BITS = 6
 """Leaf values keep so many bits more than predictions are revealed with: their sum is rounded once,
@@ -37,17 +37,17 @@ class LabelUnit:
     Where an objective has its own unit, what was shared of the label is (label - start) / scale.
     """
 
-    start: tuple[float, ...] = (0.0,)
+    initial_scores: tuple[float, ...] = (0.0,)
     """The scores before the first table, one an output."""
     scale: float = 1.0
 
     @classmethod
-    def of(
+    def from_label(
         cls,
         label: FloatArray,
         start: float,
         stretch: float = 1.0,
-        weight: FloatArray | None = None,
+        sample_weight: FloatArray | None = None,
     ) -> LabelUnit:
         """Return the unit in which a regression's label is at most 4 and on average at most 1/2.
 
@@ -59,27 +59,27 @@ class LabelUnit:
         if not largest:
             return cls((start,))
         # Relative to the largest, whose square might overflow.
-        mean = np.average((deviation / largest) ** 2, weights=weight)
+        mean = np.average((deviation / largest) ** 2, weights=sample_weight)
         typical = largest * float(np.sqrt(mean))
         mantissa, exponent = math.frexp(max(2 * typical, largest / 4))
         return cls((start,), math.ldexp(math.ceil(16 * mantissa) / 16, exponent) / stretch)
 
-    def shrink(self, label: FloatArray) -> FloatArray:
+    def normalise(self, label: FloatArray) -> FloatArray:
         """Return the label as it is shared."""
-        result: FloatArray = (label - self.start[0]) / self.scale
+        result: FloatArray = (label - self.initial_scores[0]) / self.scale
         return result
 
     def restore(self, score: FloatArray) -> FloatArray:
         """Return scores, (K, N), from where they start and in the label's own unit."""
-        result: FloatArray = score * self.scale + np.array(self.start)[:, None]
+        result: FloatArray = score * self.scale + np.array(self.initial_scores)[:, None]
         return result
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PartReasons:
+class PartExplanation:
     """What one participant keeps to explain scores with the others."""
 
-    pass_share: FloatArray
+    left_fraction: FloatArray
     """The share of training rows that pass our own tests; NaN for the others': (tables, depth)."""
     contributions: npt.NDArray[np.uint32]
     """Our shares of what each level's feature contributes at every leaf, encoded as leaf values
@@ -109,9 +109,9 @@ class ModelPart:
     """Our shares of the leaf values, over Z32: (tables, outputs, 2^depth)."""
     fraction_bits: int
     """How the leaf values are encoded: `GUARD_BITS` more than predictions are revealed with."""
-    unit: LabelUnit | None
+    label_unit: LabelUnit | None
     """The label's unit, at the active participant."""
-    reasons: PartReasons | None = None
+    explanation: PartExplanation | None = None
     """What explains scores, if all agreed on that."""
     gains: FloatArray | None = None
     """By how much each level lowered the loss, to second order and before the learning rate: at the
@@ -119,7 +119,7 @@ class ModelPart:
     """
 
     @classmethod
-    def without_tables(
+    def make_empty(
         cls,
         protocol: str,
         plan: Plan,
@@ -138,9 +138,11 @@ class ModelPart:
             feature=np.empty(tests, dtype=np.intp),
             bucket=np.empty(tests, dtype=np.intp),
             threshold=np.empty(tests),
-            leaf_shares=np.empty((0, plan.objective.outputs, plan.params.leaves), dtype=np.uint32),
+            leaf_shares=np.empty(
+                (0, plan.objective.n_outputs, plan.params.n_leaves), dtype=np.uint32
+            ),
             fraction_bits=fraction_bits,
-            unit=unit,
+            label_unit=unit,
             gains=np.empty(tests) if plan.reveal_gain and unit is not None else None,
         )
 
@@ -155,7 +157,7 @@ class ModelPart:
         return int(self.feature.shape[1])
 
     @property
-    def own_features(self) -> tuple[str, ...]:
+    def local_features(self) -> tuple[str, ...]:
         """The names of our own features, in the order in which predictions take them."""
         return tuple(f.name for f in self.features if f.owner == self.party)
 
@@ -164,13 +166,13 @@ class ModelPart:
         """How leaf values and scores are encoded."""
         return FixedPoint(self.fraction_bits, Z32)
 
-    def extended(self, table: TrainedTable, thresholds: Mapping[int, FloatArray]) -> ModelPart:
+    def append_table(self, table: TrainedTable, thresholds: Mapping[int, FloatArray]) -> ModelPart:
         """Return the part with one more table; `thresholds` are those of our features' buckets."""
         tests = zip(table.features.tolist(), table.buckets.tolist(), strict=True)
         threshold = [_threshold(thresholds.get(j), bucket) for j, bucket in tests]
         gains = self.gains
-        if gains is not None and table.gains is not None and self.unit is not None:
-            gains = np.concatenate([gains, table.gains[None] * self.unit.scale**2])
+        if gains is not None and table.gains is not None and self.label_unit is not None:
+            gains = np.concatenate([gains, table.gains[None] * self.label_unit.scale**2])
         return replace(
             self,
             feature=np.concatenate([self.feature, table.features[None]]),
@@ -180,23 +182,23 @@ class ModelPart:
             gains=gains,
         )
 
-    def truncated(self, tables: int) -> ModelPart:
+    def truncate(self, n_tables: int) -> ModelPart:
         """Return the part with its first tables alone."""
         return replace(
             self,
-            feature=self.feature[:tables],
-            bucket=self.bucket[:tables],
-            threshold=self.threshold[:tables],
-            leaf_shares=self.leaf_shares[:tables],
-            gains=None if self.gains is None else self.gains[:tables],
+            feature=self.feature[:n_tables],
+            bucket=self.bucket[:n_tables],
+            threshold=self.threshold[:n_tables],
+            leaf_shares=self.leaf_shares[:n_tables],
+            gains=None if self.gains is None else self.gains[:n_tables],
         )
 
-    def test_owners(self, parties: Sequence[str]) -> IndexArray:
+    def find_split_owners(self, parties: Sequence[str]) -> IndexArray:
         """Return who owns each test, by position among the parties: (tables, depth)."""
         owners = np.array([parties.index(f.owner) for f in self.features], dtype=np.intp)
         return owners[self.feature]
 
-    def fails(self, columns: FloatArray) -> BucketArray:
+    def find_rows_going_right(self, columns: FloatArray) -> BucketArray:
         """Return 1 where samples fail our own tests, 0 elsewhere: (tables, depth, n_samples).
 
         `columns` are our own features, (own features, n_samples). A missing value passes.
@@ -219,28 +221,28 @@ def _threshold(borders: FloatArray | None, bucket: int) -> float:
     return float("inf") if borders is None or bucket == len(borders) else float(borders[bucket])
 
 
-def join(parts: Sequence[ModelPart]) -> Model:
+def join_parts(parts: Sequence[ModelPart]) -> Model:
     """Put all parts of a model together."""
     first = parts[0]
-    units = [part.unit for part in parts if part.unit is not None]
+    units = [part.label_unit for part in parts if part.label_unit is not None]
     if len(units) != 1:
         raise ModelError(f"{len(units)} of the parts are the active participant's; it must be one")
     for part in parts[1:]:
         same = part.features == first.features and np.array_equal(part.feature, first.feature)
         if not same:
             raise ModelError(f"the parts of {first.party} and {part.party} are of different models")
-    passing = [part.reasons.pass_share for part in parts if part.reasons is not None]
-    found = whole(
+    passing = [part.explanation.left_fraction for part in parts if part.explanation is not None]
+    found = build_model(
         first,
         np.max([part.bucket for part in parts], axis=0),
         np.fmax.reduce([part.threshold for part in parts]),
         np.add.reduce([part.leaf_shares for part in parts], dtype=np.uint32),
         units[0],
     )
-    return replace(found, pass_share=np.fmax.reduce(passing) if passing else None)
+    return replace(found, left_fraction=np.fmax.reduce(passing) if passing else None)
 
 
-def whole(
+def build_model(
     part: ModelPart,
     bucket: IndexArray,
     threshold: FloatArray,
@@ -251,7 +253,7 @@ def whole(
     return Model(
         task=part.task,
         features=part.features,
-        base_score=np.array(unit.start),
+        base_score=np.array(unit.initial_scores),
         feature=part.feature,
         bucket=bucket,
         threshold=threshold,

@@ -17,50 +17,52 @@ from privet.arrays import BoolArray, BucketArray, FloatArray, IndexArray
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.model import Feature, Model
 from privet.spec.params import Params
-from privet.spec.sampling import draw, tables_to_keep
+from privet.spec.sampling import decide_early_stop, sample_table
 
-OnTable = Callable[[int, float | None], None]
+TableCallback = Callable[[int, float | None], None]
 """Called after every table with how many are done and the training loss, where it is known."""
 
 
-class Grown(NamedTuple):
+class ModelWithLosses(NamedTuple):
     """A model, and the losses on validation rows after each table that was trained."""
 
     model: Model
     losses: list[float]
 
 
-def train(
+def train_plaintext(
     parties: Sequence[BucketedColumns],
     label: FloatArray,
     params: Params,
-    weight: FloatArray | None = None,
-    on_table: OnTable | None = None,
+    sample_weight: FloatArray | None = None,
+    on_table: TableCallback | None = None,
     cut_counts: Sequence[int] | None = None,
     monotone: Sequence[int] = (),
 ) -> Model:
-    """Train a model on the columns of all parties, seen together; see `grow`."""
-    return grow(parties, label, params, weight, on_table, cut_counts, monotone=monotone).model
+    """Train a model on all parties' columns in one place; see `train_plaintext_with_losses`."""
+    return train_plaintext_with_losses(
+        parties, label, params, sample_weight, on_table, cut_counts, monotone=monotone
+    ).model
 
 
-def grow(
+def train_plaintext_with_losses(
     parties: Sequence[BucketedColumns],
     label: FloatArray,
     params: Params,
-    weight: FloatArray | None = None,
-    on_table: OnTable | None = None,
+    sample_weight: FloatArray | None = None,
+    on_table: TableCallback | None = None,
     cut_counts: Sequence[int] | None = None,
     n_validation: int = 0,
     monotone: Sequence[int] = (),
-    after: Model | None = None,
-) -> Grown:
+    resume_from: Model | None = None,
+) -> ModelWithLosses:
     """Train a model on the columns of all parties, seen together.
 
-    Weights of the rows that are trained on are in means, as `relative_weights` makes them. Where
+    Weights of the rows that are trained on are in means, as `normalise_weights` makes them. Where
     numbers of cuts are given, each feature has so many candidates; otherwise B - 1. Where
     constraints are given, each feature has one (`spec.plan`). The last `n_validation` rows are
-    not trained on: with patience, their loss says how many tables to keep. `after` is a model of
-    the same rows with fewer tables, to go on from; losses are those after tables that are added.
+    not trained on: with patience, their loss says how many tables to keep. `resume_from` is a model
+    of the same rows with fewer tables, to go on from; losses are those after tables that are added.
 
     1. Start every row at the base score.
     2. For each table: derive the loss at the current scores; grow the table on the rows and
@@ -72,45 +74,52 @@ def grow(
     thresholds = np.pad(thresholds, ((0, 0), (0, 1)), constant_values=np.inf)
     objective = params.objective
     n_samples = len(label) - n_validation
-    target = objective.targets(label)
-    start = params.start(label[:n_samples], weight)
+    target = objective.make_targets(label)
+    start = params.compute_initial_scores(label[:n_samples], sample_weight)
 
-    counts = np.full(len(buckets), params.candidates) if cut_counts is None else cut_counts
+    counts = np.full(len(buckets), params.max_cut_count) if cut_counts is None else cut_counts
     counts = np.asarray(counts, dtype=np.intp)
     signs = np.array(monotone or [0] * len(buckets), dtype=np.intp)
 
     shape = (params.tables, params.depth)
     feature, bucket = np.empty(shape, dtype=np.intp), np.empty(shape, dtype=np.intp)
-    leaf_values = np.empty((params.tables, objective.outputs, params.leaves))
+    leaf_values = np.empty((params.tables, objective.n_outputs, params.n_leaves))
     score = np.repeat(start[:, None], target.shape[1], axis=1)
-    done = 0 if after is None else after.n_tables
-    if after is not None:
-        feature[:done], bucket[:done] = after.feature, after.bucket
-        leaf_values[:done] = after.leaf_values
+    done = 0 if resume_from is None else resume_from.n_tables
+    if resume_from is not None:
+        feature[:done], bucket[:done] = resume_from.feature, resume_from.bucket
+        leaf_values[:done] = resume_from.leaf_values
     for table in range(done):
-        score += leaf_values[table][:, leaf_of(buckets, feature[table], bucket[table])]
+        score += leaf_values[table][:, find_leaf_indices(buckets, feature[table], bucket[table])]
     losses: list[float] = []
     kept = params.tables
     for table in range(done, params.tables):
-        rows, features = draw(params, n_samples, counts, table)
-        g, h = objective.derivatives(score[:, :n_samples][:, rows], target[:, :n_samples][:, rows])
-        if weight is not None:
-            g, h = g * weight[rows], h * weight[rows]
+        rows, features = sample_table(params, n_samples, counts, table)
+        g, h = objective.compute_gradients(
+            score[:, :n_samples][:, rows], target[:, :n_samples][:, rows]
+        )
+        if sample_weight is not None:
+            g, h = g * sample_weight[rows], h * sample_weight[rows]
         drawn = buckets[features, :n_samples][:, rows]
         tests, values = grow_table(
-            drawn, summable(g), summable(h), params, counts[features], signs[features]
+            drawn,
+            round_for_exact_sums(g),
+            round_for_exact_sums(h),
+            params,
+            counts[features],
+            signs[features],
         )
         feature[table], bucket[table] = np.arange(len(buckets))[features][tests[0]], tests[1]
-        feature[table, tests[1] == params.candidates] = 0  # where nothing is tested
+        feature[table, tests[1] == params.max_cut_count] = 0  # where nothing is tested
         leaf_values[table] = values
-        score += values[:, leaf_of(buckets, feature[table], bucket[table])]
+        score += values[:, find_leaf_indices(buckets, feature[table], bucket[table])]
         if on_table is not None:
             trained = score[:, :n_samples], target[:, :n_samples]
-            on_table(table + 1, objective.mean_loss(*trained, weight))
+            on_table(table + 1, objective.compute_mean_loss(*trained, sample_weight))
         if n_validation:
-            losses.append(objective.mean_loss(score[:, n_samples:], target[:, n_samples:]))
+            losses.append(objective.compute_mean_loss(score[:, n_samples:], target[:, n_samples:]))
         if params.patience is not None:
-            ends = tables_to_keep(losses, params.patience, params.tables)
+            ends = decide_early_stop(losses, params.patience, params.tables)
             if ends:
                 kept = ends
                 break
@@ -125,10 +134,10 @@ def grow(
         threshold=thresholds[feature, bucket],
         leaf_values=leaf_values,
     )
-    return Grown(model, losses)
+    return ModelWithLosses(model, losses)
 
 
-def leaf_of(buckets: BucketArray, features: IndexArray, cuts: IndexArray) -> IndexArray:
+def find_leaf_indices(buckets: BucketArray, features: IndexArray, cuts: IndexArray) -> IndexArray:
     """Return the leaf of a table that each row reaches."""
     leaf = np.zeros(buckets.shape[1], dtype=np.intp)
     for feature, cut in zip(features, cuts, strict=True):
@@ -161,28 +170,30 @@ def grow_table(
     features = np.empty(params.depth, dtype=np.intp)
     cuts = np.empty(params.depth, dtype=np.intp)
     everything = np.ones(n_samples, dtype=np.bool_)
-    sums = bucket_sums(buckets, everything, node, 1, g, h, params.buckets)
+    sums = sum_by_bucket(buckets, everything, node, 1, g, h, params.buckets)
     for level in range(params.depth):
-        features[level], cuts[level] = best_test(sums, params, cut_counts, monotone)
+        features[level], cuts[level] = find_best_split(sums, params, cut_counts, monotone)
         passes = buckets[features[level]] <= cuts[level]
         if level + 1 < params.depth:
-            left = bucket_sums(buckets, passes, node, 1 << level, g, h, params.buckets)
+            left = sum_by_bucket(buckets, passes, node, 1 << level, g, h, params.buckets)
             children = np.stack((left, sums - left), axis=4)
             sums = children.reshape(*children.shape[:3], 2 << level, params.buckets)
         node = 2 * node + ~passes
 
     total_g, total_h = (
-        np.stack([np.bincount(node, weights=row, minlength=params.leaves) for row in rows])
+        np.stack([np.bincount(node, weights=row, minlength=params.n_leaves) for row in rows])
         for rows in (g, h)
     )
     counted = total_h >= params.min_child_weight
     values: FloatArray = -params.learning_rate * total_g / (total_h + params.l2) * counted
     if monotone is not None:
-        values = in_order(values, np.where(cuts == params.candidates, 0, monotone[features]))
+        values = order_leaf_values(
+            values, np.where(cuts == params.max_cut_count, 0, monotone[features])
+        )
     return (features, cuts), values
 
 
-def in_order(values: FloatArray, signs: Sequence[int] | IndexArray) -> FloatArray:
+def order_leaf_values(values: FloatArray, signs: Sequence[int] | IndexArray) -> FloatArray:
     """Return leaf values, (K, 2^D), in the order that each level's test asks for.
 
     For each level: where of two leaves that differ in its outcome alone the values are in the wrong
@@ -197,7 +208,7 @@ def in_order(values: FloatArray, signs: Sequence[int] | IndexArray) -> FloatArra
     return values.reshape(shape)
 
 
-def bucket_sums(
+def sum_by_bucket(
     buckets: BucketArray,
     chosen: BoolArray,
     node: IndexArray,
@@ -220,7 +231,7 @@ def bucket_sums(
     return sums.reshape(2, len(buckets), outputs, n_nodes, n_buckets)
 
 
-def best_test(
+def find_best_split(
     sums: FloatArray,
     params: Params,
     cut_counts: Sequence[int] | IndexArray | None = None,
@@ -231,22 +242,22 @@ def best_test(
     If it gains less than `min_gain`, return the first feature and its last bucket: everything
     passes.
     """
-    scores = candidate_scores(sums, params, monotone)
+    scores = score_candidates(sums, params, monotone)
     if cut_counts is not None:
         scores[np.arange(scores.shape[1]) >= np.array(cut_counts)[:, None]] = np.inf
-    if params.min_gain and nothing_tested(sums, params) < scores.min():
-        return 0, params.candidates
+    if params.min_gain and score_without_split(sums, params) < scores.min():
+        return 0, params.max_cut_count
     feature, bucket = divmod(int(np.argmin(scores)), scores.shape[1])
     return feature, bucket
 
 
-def nothing_tested(sums: FloatArray, params: Params) -> float:
+def score_without_split(sums: FloatArray, params: Params) -> float:
     """Return the score of a level that tests nothing, lowered by what a test must gain."""
     nodes = sums[:, 0].sum(axis=3)
-    return float(impurity(nodes, params).sum()) - params.min_gain
+    return float(compute_impurity(nodes, params).sum()) - params.min_gain
 
 
-def candidate_scores(
+def score_candidates(
     sums: FloatArray, params: Params, monotone: IndexArray | None = None
 ) -> FloatArray:
     """Return the score of every feature and cut: (n_features, n_buckets - 1).
@@ -257,25 +268,25 @@ def candidate_scores(
     left = np.cumsum(sums, axis=4)[..., :-1]
     total = sums.sum(axis=4, keepdims=True)
     right = total - left
-    both = impurity(left, params) + impurity(right, params)
+    both = compute_impurity(left, params) + compute_impurity(right, params)
     if monotone is not None and monotone.any():
         # The right step less the left one, -G/y each, times both y.
         (left_g, left_h), (right_g, right_h) = left, right
         rise = left_g * (right_h + params.l2) - right_g * (left_h + params.l2)
         wrong = rise * monotone[:, None, None, None] < 0
-        both = np.where(wrong, impurity(total, params), both)
+        both = np.where(wrong, compute_impurity(total, params), both)
     result: FloatArray = both.sum(axis=(1, 2))
     return result
 
 
-def impurity(sums: FloatArray, params: Params) -> FloatArray:
+def compute_impurity(sums: FloatArray, params: Params) -> FloatArray:
     """Return what samples with these sums of g and h, (2, ...), add to a score."""
     g, h = sums
     result: FloatArray = -0.5 * g**2 / (h + params.l2) * (h >= params.min_child_weight)
     return result
 
 
-def summable(values: FloatArray) -> FloatArray:
+def round_for_exact_sums(values: FloatArray) -> FloatArray:
     """Round values to a grid so coarse that float64 sums of any of them are exact.
 
     Then no sum depends on the order of the samples, a right child is *exactly* its parent less its
@@ -290,12 +301,12 @@ def summable(values: FloatArray) -> FloatArray:
     return result
 
 
-def level_gains(
+def compute_level_gains(
     model: Model,
     columns: FloatArray,
     label: FloatArray,
     params: Params,
-    weight: FloatArray | None = None,
+    sample_weight: FloatArray | None = None,
 ) -> FloatArray:
     """Return by how much each level lowered the loss, to second order: (tables, depth).
 
@@ -303,15 +314,15 @@ def level_gains(
     the choice of its tests.
     """
     objective = params.objective
-    target = objective.targets(label)
+    target = objective.make_targets(label)
     score = np.repeat(model.base_score[:, None], len(label), axis=1)
-    leaves = model.leaf_index(columns)
+    leaves = model.find_leaf_indices(columns)
     gains = np.empty(model.feature.shape)
     for table, leaf in enumerate(leaves):
-        rows = draw(params, len(label), (), table).rows
-        g, h = objective.derivatives(score[:, rows], target[:, rows])
-        if weight is not None:
-            g, h = g * weight[rows], h * weight[rows]
+        rows = sample_table(params, len(label), (), table).rows
+        g, h = objective.compute_gradients(score[:, rows], target[:, rows])
+        if sample_weight is not None:
+            g, h = g * sample_weight[rows], h * sample_weight[rows]
         # Level 0 has one node, and what the last level makes are leaves.
         levels = [leaf[rows] >> (model.depth - level) for level in range(model.depth + 1)]
         impurities = [_impurity_of(node, g, h, params) for node in levels]
@@ -325,4 +336,4 @@ def _impurity_of(node: IndexArray, g: FloatArray, h: FloatArray, params: Params)
     sums: FloatArray = np.array(
         [[np.bincount(node, weights=row) for row in rows] for rows in (g, h)], dtype=np.float64
     )
-    return float(impurity(sums, params).sum())
+    return float(compute_impurity(sums, params).sum())

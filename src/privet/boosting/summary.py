@@ -13,74 +13,74 @@ from typing import Any
 import numpy as np
 
 from privet.arrays import FloatArray
-from privet.boosting.model import Feature, Model, importances
+from privet.boosting.model import Feature, Model, compute_importances
 from privet.boosting.model_part import ModelPart
 from privet.data.encoding import Encoder
 
 
 @dataclass(frozen=True)
-class SeenTest:
+class SplitSummary:
     """A test of a table."""
 
     feature: Feature
     threshold: float | None
     """None: its owner alone knows."""
-    known: str | None
+    description: str | None
     """The test in words, if we know it."""
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The test in words, or whose it is."""
-        if self.known is not None:
-            return self.known
+        if self.description is not None:
+            return self.description
         return f"{self.feature.name} of {self.feature.owner}: hidden"
 
-    def in_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return it as a program takes it."""
         return {
             "feature": self.feature.name,
             "owner": self.feature.owner,
             "threshold": None if self.threshold is None else str(self.threshold),
-            "test": self.known,
+            "test": self.description,
         }
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class ModelSummary:
     """A model as somebody sees it."""
 
-    tables: list[list[SeenTest]]
+    tables: list[list[SplitSummary]]
     """The tests of every table, level by level."""
     importances: list[tuple[Feature, float]]
     """The share of all tests that each tested feature has, the largest first."""
-    by_gain: list[tuple[Feature, float]] | None = None
+    importances_by_gain: list[tuple[Feature, float]] | None = None
     """The share of all gains that each has, if we know them."""
     leaf_values: FloatArray | None = None
     """What leaves add to the scores, (tables, outputs, 2^depth), if we know it."""
     outputs: tuple[str, ...] = ()
     """What the scores are called, if we know the leaf values."""
 
-    def in_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return it as a program takes it."""
         found: dict[str, Any] = {
-            "tables": [[test.in_json() for test in table] for table in self.tables],
+            "tables": [[test.to_dict() for test in table] for table in self.tables],
             "importances": _shares_in_json(self.importances),
         }
-        if self.by_gain is not None:
-            found["importances_by_gain"] = _shares_in_json(self.by_gain)
+        if self.importances_by_gain is not None:
+            found["importances_by_gain"] = _shares_in_json(self.importances_by_gain)
         if self.leaf_values is not None:
             found["leaf_values"] = self.leaf_values.tolist()
         return found
 
 
-def view_of_model(model: Model) -> View:
+def summarise_model(model: Model) -> ModelSummary:
     """Return all that there is to see of a whole model."""
     tables = [
         [
-            SeenTest(
+            SplitSummary(
                 model.features[model.feature[table, level]],
                 float(model.threshold[table, level]),
-                model.describe_test(table, level),
+                model.describe_split(table, level),
             )
             for level in range(model.depth)
         ]
@@ -89,17 +89,17 @@ def view_of_model(model: Model) -> View:
     count = len(model.base_score)
     several = model.classes if count > 1 else ()
     outputs = several or tuple(f"output {k + 1}" for k in range(count))
-    return View(
+    return ModelSummary(
         tables,
-        _importances(model.importances(), model.features),
+        _importances(model.compute_importances(), model.features),
         leaf_values=model.leaf_values,
         outputs=outputs,
     )
 
 
-def view_of_part(part: ModelPart, encoders: Sequence[Encoder]) -> View:
+def summarise_part(part: ModelPart, encoders: Sequence[Encoder]) -> ModelSummary:
     """Return what a participant sees of a model, by its part and its own encoders."""
-    by_feature = {name: encoder for encoder in encoders for name in encoder.features}
+    by_feature = {name: encoder for encoder in encoders for name in encoder.feature_names}
     tables = [
         [
             _seen(part.features[j], float(threshold), by_feature)
@@ -107,29 +107,31 @@ def view_of_part(part: ModelPart, encoders: Sequence[Encoder]) -> View:
         ]
         for features, thresholds in zip(part.feature, part.threshold, strict=True)
     ]
-    shares = importances(part.feature, part.threshold, len(part.features))
-    return View(tables, _importances(shares, part.features), gain_importances(part))
+    shares = compute_importances(part.feature, part.threshold, len(part.features))
+    return ModelSummary(tables, _importances(shares, part.features), compute_gain_importances(part))
 
 
-def gain_importances(part: ModelPart) -> list[tuple[Feature, float]] | None:
+def compute_gain_importances(part: ModelPart) -> list[tuple[Feature, float]] | None:
     """Return the share of all gains that each tested feature has, to whoever was told them."""
     if part.gains is None:
         return None
-    shares = importances(part.feature, part.threshold, len(part.features), part.gains)
+    shares = compute_importances(part.feature, part.threshold, len(part.features), part.gains)
     return _importances(shares, part.features)
 
 
-def signs(leaf: int, tests: int) -> str:
+def format_leaf_path(leaf: int, n_splits: int) -> str:
     """Return which tests a row or column passes (+) and fails (-), the first one first."""
-    return "".join("-" if leaf >> (tests - 1 - k) & 1 else "+" for k in range(tests))
+    return "".join("-" if leaf >> (n_splits - 1 - k) & 1 else "+" for k in range(n_splits))
 
 
-def _seen(feature: Feature, threshold: float, encoders: Mapping[str, Encoder]) -> SeenTest:
+def _seen(feature: Feature, threshold: float, encoders: Mapping[str, Encoder]) -> SplitSummary:
     if np.isnan(threshold):
-        return SeenTest(feature, None, None)
+        return SplitSummary(feature, None, None)
     if feature.name not in encoders:  # somebody else's: all know that the level tests nothing
-        return SeenTest(feature, threshold, "nothing")
-    return SeenTest(feature, threshold, encoders[feature.name].describe(feature.name, threshold))
+        return SplitSummary(feature, threshold, "nothing")
+    return SplitSummary(
+        feature, threshold, encoders[feature.name].describe_split(feature.name, threshold)
+    )
 
 
 def _importances(shares: FloatArray, features: Sequence[Feature]) -> list[tuple[Feature, float]]:

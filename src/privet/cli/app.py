@@ -23,22 +23,22 @@ from typer.core import TyperGroup
 from privet.errors import PrivetError
 from privet.version import __version__
 
-COMMAND: ContextVar[str] = ContextVar("command", default="")
+current_command: ContextVar[str] = ContextVar("command", default="")
 """The command that this process was asked for."""
 
 
-class Listed(NamedTuple):
+class CommandSpec(NamedTuple):
     """A command, before it is imported."""
 
     module: str
-    purpose: str
+    summary: str
     """The first line of its docstring."""
     examples: tuple[str, ...] = ()
     """As somebody would type it."""
 
 
-COMMANDS = {
-    "init": Listed(
+COMMAND_SPECS = {
+    "init": CommandSpec(
         "init",
         "Begin a federation: ask five questions, write keys, party.toml and a job to send round.",
         (
@@ -47,7 +47,7 @@ COMMANDS = {
             "--table customers.csv --label churned",
         ),
     ),
-    "join": Listed(
+    "join": CommandSpec(
         "join",
         "Take part in a job that you were sent: fill in your side, and take in those of others.",
         (
@@ -56,12 +56,12 @@ COMMANDS = {
             "privet join job.toml --name dealer --address dealer.example:7400",
         ),
     ),
-    "keys": Listed(
+    "keys": CommandSpec(
         "federation",
         "Make a private key and a certificate, and print the fingerprint to tell the others.",
         ("privet keys bank --folder bank", "privet keys bank --renew"),
     ),
-    "check": Listed(
+    "check": CommandSpec(
         "inspect",
         "See whether you could take part in a job: keys, addresses, data, disk, clock, versions.",
         (
@@ -69,7 +69,7 @@ COMMANDS = {
             "privet check --job job.toml --dealer --key dealer.key --certificate dealer.crt",
         ),
     ),
-    "dealer": Listed(
+    "dealer": CommandSpec(
         "dealer",
         "Supply randomness to a job's participants; ends when they are done, or one has failed.",
         (
@@ -77,27 +77,27 @@ COMMANDS = {
             "privet dealer --job job.toml --ahead dealt --samples 24000 --features 8,8,7 --cuts 31",
         ),
     ),
-    "align": Listed(
+    "align": CommandSpec(
         "federation",
         "Find out with the others which of your rows all have; `privet train` will use these.",
         ("privet align --party party.toml --job job.toml --out common.csv",),
     ),
-    "shard": Listed(
+    "shard": CommandSpec(
         "federation",
         "Write your table anew, in the order of the job's rows: a file for each shard.",
         ("privet shard --party party.toml --job job.toml --out shards",),
     ),
-    "train": Listed(
+    "train": CommandSpec(
         "federation",
         "Train the job's model with the others, or go on where an earlier run was cut short.",
         ("privet train --party party.toml --job job.toml --report train.json",),
     ),
-    "forget": Listed(
+    "forget": CommandSpec(
         "federation",
         "Delete the indicators that you keep from trainings: the next one publishes all of them.",
         ("privet forget --party party.toml",),
     ),
-    "predict": Listed(
+    "predict": CommandSpec(
         "federation",
         "Predict a batch with the others; the predictions go to the job's recipient.",
         (
@@ -105,12 +105,12 @@ COMMANDS = {
             "--out predictions.csv",
         ),
     ),
-    "serve": Listed(
+    "serve": CommandSpec(
         "serve",
         "Stay connected and answer predictions by ids; the recipient is asked over HTTP.",
         ("privet serve --party party.toml --model models/churn.part --http 127.0.0.1:8000",),
     ),
-    "export": Listed(
+    "export": CommandSpec(
         "federation",
         "Join a model with the others, if the job names who may have it; or write a whole one "
         "anew.",
@@ -119,22 +119,22 @@ COMMANDS = {
             "privet export --model churn.json --onnx churn.onnx",
         ),
     ),
-    "ui": Listed(
+    "ui": CommandSpec(
         "dashboard",
         "Open a page on this machine: jobs, trainings as they go on, what left, models.",
         ("privet ui --party party.toml",),
     ),
-    "cuts": Listed(
+    "cuts": CommandSpec(
         "inspect",
         "Show what a training will tell of your columns: how many cuts each has, as the job says.",
         ("privet cuts --party party.toml --job job.toml",),
     ),
-    "estimate": Listed(
+    "estimate": CommandSpec(
         "inspect",
         "Say what a job's training will take, before anybody starts it.",
         ("privet estimate --job job.toml --samples 24000 --features 8,8,7 --delay 5 --rate 100",),
     ),
-    "inspect": Listed(
+    "inspect": CommandSpec(
         "inspect",
         "Show your part of a model: its tests, whose they are, your thresholds, importances.",
         (
@@ -142,7 +142,7 @@ COMMANDS = {
             "privet inspect models/churn.part --plot pictures --report train.json",
         ),
     ),
-    "simulate": Listed(
+    "simulate": CommandSpec(
         "simulate",
         "Run one experiment on this machine: split a table over parties by columns, train, test.",
         (
@@ -151,21 +151,21 @@ COMMANDS = {
             "--columns 'shop=visits,spent*' --compare",
         ),
     ),
-    "demo": Listed(
+    "demo": CommandSpec(
         "demo",
         "Run dealers and three participants as processes over TLS: train, then predict.",
         ("privet demo --folder federation", "privet demo --dealers 3", "privet demo --ui"),
     ),
-    "example": Listed(
+    "example": CommandSpec(
         "demo",
         "Split a data set by columns into tables of three participants, to try things with.",
         ("privet example federation",),
     ),
-    "audit": Listed("inspect", "Look at an audit log (`audit` in party.toml)."),
+    "audit": CommandSpec("inspect", "Look at an audit log (`audit` in party.toml)."),
 }
 
 
-def epilog_of(*examples: str) -> str:
+def format_epilog(*examples: str) -> str:
     """Return the end of a command's help."""
     return "\n\n".join(["For example:", *examples])
 
@@ -175,30 +175,30 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that somebody typed."""
-        if args and args[0] in COMMANDS:
-            self.commands[args[0]] = load(args[0])
+        if args and args[0] in COMMAND_SPECS:
+            self.commands[args[0]] = import_command(args[0])
         return super().resolve_command(ctx, args)
 
 
-def load(name: str) -> Any:
+def import_command(name: str) -> Any:
     """Import a command."""
-    listed = COMMANDS[name]
+    listed = COMMAND_SPECS[name]
     found = getattr(import_module(f"privet.cli.{listed.module}"), name)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False)
-        alone.command(name, epilog=epilog_of(*listed.examples))(found)
+        alone.command(name, epilog=format_epilog(*listed.examples))(found)
         found = alone
     return typer.main.get_command(found)
 
 
-def list_commands(app: typer.Typer) -> None:
+def register_commands(app: typer.Typer) -> None:
     """Have an app know all commands by name and purpose."""
 
-    def later() -> None:
+    def placeholder() -> None:
         """Stand for a command that is not imported yet."""
 
-    for name, listed in COMMANDS.items():
-        app.command(name, help=listed.purpose)(later)
+    for name, listed in COMMAND_SPECS.items():
+        app.command(name, help=listed.summary)(placeholder)
 
 
 app = typer.Typer(
@@ -207,7 +207,7 @@ app = typer.Typer(
     cls=LazyCommands,
     pretty_exceptions_enable=False,
 )
-list_commands(app)
+register_commands(app)
 
 
 def main() -> None:
@@ -219,15 +219,15 @@ def main() -> None:
         try:
             app()
         finally:
-            _flush(sys.stdout)
+            flush_stream(sys.stdout)
     except PrivetError as error:
-        _complain(error)
+        _exit_with_error(error)
     except BrokenPipeError:  # a reader who has seen enough, as `head` does
         sys.exit(1)
     except OSError as error:
-        from privet.cli.console import as_ours
+        from privet.cli.console import wrap_os_error
 
-        _complain(as_ours(error))
+        _exit_with_error(wrap_os_error(error))
     finally:  # what is done is done: a signal that comes too late must not say otherwise
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
@@ -243,7 +243,7 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _flush(stream: TextIO) -> None:
+def flush_stream(stream: TextIO) -> None:
     """Find out that a disk is full while somebody can be told, not when Python has ended."""
     try:
         stream.flush()
@@ -252,27 +252,27 @@ def _flush(stream: TextIO) -> None:
         raise
 
 
-def _complain(error: PrivetError) -> NoReturn:
+def _exit_with_error(error: PrivetError) -> NoReturn:
     text = Text.assemble(("error: ", "bold red"), str(error))
     with suppress(OSError):  # if nobody can be told, the exit code still says it
         Console(stderr=True).print(text, soft_wrap=True)
     with suppress(OSError):
-        _flush(sys.stderr)
+        flush_stream(sys.stderr)
     sys.exit(error.exit_code)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(show: bool) -> None:
+    if show:
         typer.echo(f"privet {__version__}")
         raise typer.Exit
 
 
 @app.callback()
-def _root(
+def _set_command(
     context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    COMMAND.set(context.invoked_subcommand or "")
+    current_command.set(context.invoked_subcommand or "")

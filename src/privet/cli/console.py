@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 
 from privet.errors import UnavailableError
-from privet.federation.monitoring.events import Event, Teller, last_words
-from privet.schema import quoted
+from privet.federation.monitoring.events import Event, EventBus, make_failure_event
+from privet.schema import quote_untrusted
 
 LogFormat = Annotated[
     Literal["text", "json"],
@@ -22,45 +22,45 @@ LogFormat = Annotated[
 
 
 @contextlib.contextmanager
-def telling(log_format: str) -> Iterator[Teller]:
+def open_event_bus(log_format: str) -> Iterator[EventBus]:
     """Yield where events go. In JSON the last of them says how it ended, however it did.
 
     What is passing is no line of a log; people at a terminal see for how long we wait.
     """
     if log_format == "json":
         try:
-            yield Teller(_json)
+            yield EventBus(_print_json)
         except typer.Exit:
             raise
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
-            last = last_words(as_ours(error) if isinstance(error, OSError) else error)
-            _json(last)
+            last = make_failure_event(wrap_os_error(error) if isinstance(error, OSError) else error)
+            _print_json(last)
             raise typer.Exit(last.fields["code"]) from None
         return
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     with console.status("starting") if console.is_terminal else contextlib.nullcontext() as status:
 
-        def tell(event: Event) -> None:
+        def display(event: Event) -> None:
             if event.kind in ("waiting", "table") and status is not None:
                 status.update(event.text)
-            elif not event.passing:
+            elif not event.is_transient:
                 console.print(event.text)
 
         try:
-            yield Teller(tell)
+            yield EventBus(display)
         except KeyboardInterrupt as error:  # of everything else that ends it `main` tells
-            last = last_words(error)
+            last = make_failure_event(error)
             console.print(last.text)
             raise typer.Exit(last.fields["code"]) from None
 
 
-def as_ours(error: OSError) -> UnavailableError:
+def wrap_os_error(error: OSError) -> UnavailableError:
     """Return what the system refuses (a full disk, a name too long) as an error of ours."""
-    where = "" if error.filename is None else f"{quoted(error.filename, 200)}: "
+    where = "" if error.filename is None else f"{quote_untrusted(error.filename, 200)}: "
     return UnavailableError(f"{where}{error.strerror or error}")
 
 
-def _json(event: Event) -> None:
-    if not event.passing:
-        sys.stderr.write(json.dumps(event.line()) + "\n")  # at once: other threads tell, too
+def _print_json(event: Event) -> None:
+    if not event.is_transient:
+        sys.stderr.write(json.dumps(event.to_record()) + "\n")  # at once: other threads tell, too
         sys.stderr.flush()

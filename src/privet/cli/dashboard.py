@@ -18,14 +18,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from privet.cli.console import LogFormat, telling
+from privet.cli.console import LogFormat, open_event_bus
 from privet.cli.options import PartyOption
 from privet.config.job import Job
-from privet.config.party import Door
+from privet.config.party import HttpServerConfig
 from privet.errors import PeerError, UnavailableError
 from privet.experiments.local_federation import LocalFederation
-from privet.federation.monitoring.events import Event, Tell
-from privet.runtime.local.launcher import TUNED
+from privet.federation.monitoring.events import Event, EventHandler
+from privet.runtime.local.launcher import PROCESS_ENVIRONMENT
 
 
 def ui(
@@ -50,21 +50,24 @@ def ui(
     log_format: LogFormat = "text",
 ) -> None:
     """Open a page on this machine: jobs, trainings as they go on, what left, models."""
-    with telling(log_format) as tell:
-        door = Door(address=address, hosts=host or [], certificate=certificate, key=key)
+    with open_event_bus(log_format) as tell:
+        door = HttpServerConfig(address=address, hosts=host or [], certificate=certificate, key=key)
         for path in job or ():
             Job.read(path)
         if not door.is_local and door.certificate is None:
             text = "warning: the page's token travels in the clear: give a certificate"
             tell(Event("warning", text))
-        with _page(door, party, list(job or ()), tell) as url, _until_stopped() as stopped:
+        with (
+            _run_dashboard(door, party, list(job or ()), tell) as url,
+            _wait_for_signal() as stopped,
+        ):
             tell(Event("page", f"the page is at {url}", {"url": url}))
             if browser:
-                open_page(url)
+                open_browser(url)
             stopped.wait()
 
 
-def open_page(url: str) -> None:
+def open_browser(url: str) -> None:
     """Open a page, where there is a screen: a browser of text would take over the terminal."""
     screens = ("DISPLAY", "WAYLAND_DISPLAY")
     if sys.platform == "darwin" or any(os.environ.get(name) for name in screens):
@@ -72,19 +75,21 @@ def open_page(url: str) -> None:
 
 
 @contextlib.contextmanager
-def _page(door: Door, party: Path, jobs: list[Path], tell: Tell) -> Iterator[str]:
+def _run_dashboard(
+    server_config: HttpServerConfig, party: Path, jobs: list[Path], emit: EventHandler
+) -> Iterator[str]:
     try:
-        from privet.dashboard.server import serving_page
+        from privet.dashboard.server import run_dashboard
     except ModuleNotFoundError as error:
         raise UnavailableError(
             f"{error.name}, which the page needs, is not installed: pip install 'privet[ui]'"
         ) from None
-    with serving_page(door, party, jobs, tell) as url:
+    with run_dashboard(server_config, party, jobs, emit) as url:
         yield url
 
 
 @contextlib.contextmanager
-def _until_stopped() -> Iterator[threading.Event]:
+def _wait_for_signal() -> Iterator[threading.Event]:
     """Yield what is set when somebody interrupts or terminates us: that is how a page ends."""
     stopped, numbers = threading.Event(), (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, lambda *_: stopped.set()) for number in numbers]
@@ -95,9 +100,9 @@ def _until_stopped() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-TABLES = 100
+DEMO_TABLES = 100
 """Enough to be watched."""
-TERMS: dict[str, str | bool] = {
+DEMO_JOB_SETTINGS: dict[str, str | bool] = {
     "explain": "feature",
     "reveal_validation": True,
     "reveal_gain": True,
@@ -107,46 +112,56 @@ TERMS: dict[str, str | bool] = {
 _END_SECONDS = 10.0
 
 
-def show_pages(local: LocalFederation, console: Console, *, browser: bool = True) -> None:
+def run_demo_dashboards(
+    federation: LocalFederation, console: Console, *, browser: bool = True
+) -> None:
     """Have a page for each participant, train, predict, and stay until somebody ends it."""
     with contextlib.ExitStack() as stack:
-        for dealer in local.dealers:
-            stack.enter_context(_started(local, dealer, "train", "--keep"))
+        for dealer in federation.dealer_names:
+            stack.enter_context(_run_process(federation, dealer, "train", "--keep"))
         urls = {}
-        for name in local.names:
+        for name in federation.party_names:
             said = ("--no-browser", "--log-format=json")
-            page = stack.enter_context(_started(local, name, "ui", *said, err=subprocess.PIPE))
-            urls[name] = _url(name, page)
+            page = stack.enter_context(
+                _run_process(federation, name, "ui", *said, err=subprocess.PIPE)
+            )
+            urls[name] = _read_url(name, page)
             console.print(f"  {name:10}{urls[name]}")
         if browser:
-            open_page(urls[local.recipient])
-        for name in local.names:
-            stack.enter_context(_started(local, name, "train"))
+            open_browser(urls[federation.recipient])
+        for name in federation.party_names:
+            stack.enter_context(_run_process(federation, name, "train"))
         console.print(
             "training; stop it and go on, or kill a process, and see what the pages say. "
             "Ctrl-C ends all of it"
         )
         with contextlib.suppress(KeyboardInterrupt):
-            while not all(local.part(name).exists() for name in local.names):
+            while not all(
+                federation.get_part_path(name).exists() for name in federation.party_names
+            ):
                 time.sleep(0.5)
-            for name in local.names:
-                more = ["--explain"] if name == local.recipient else []
-                stack.enter_context(_started(local, name, "predict", *more))
+            for name in federation.party_names:
+                more = ["--explain"] if name == federation.recipient else []
+                stack.enter_context(_run_process(federation, name, "predict", *more))
             while True:
                 time.sleep(3600)
 
 
 @contextlib.contextmanager
-def _started(
-    local: LocalFederation, name: str, verb: str, *options: str, err: int = subprocess.DEVNULL
+def _run_process(
+    federation: LocalFederation,
+    name: str,
+    command: str,
+    *options: str,
+    err: int = subprocess.DEVNULL,
 ) -> Iterator[subprocess.Popen[str]]:
     """Have a role's process, which is ended with us."""
     with subprocess.Popen(  # noqa: S603
-        local.command(name, verb, *options),
+        federation.make_command(name, command, *options),
         stdout=subprocess.DEVNULL,
         stderr=err,
         text=True,
-        env={**TUNED, **os.environ},
+        env={**PROCESS_ENVIRONMENT, **os.environ},
     ) as process:
         try:
             yield process
@@ -157,10 +172,10 @@ def _started(
             process.kill()
 
 
-def _url(name: str, page: subprocess.Popen[str]) -> str:
+def _read_url(name: str, process: subprocess.Popen[str]) -> str:
     """Return where a page is, as its process says."""
-    assert page.stderr is not None
-    line = page.stderr.readline()
+    assert process.stderr is not None
+    line = process.stderr.readline()
     told = json.loads(line) if line else {}
     if "url" not in told:
         raise PeerError(name, f"its page did not start: {told.get('text', 'no word')}")

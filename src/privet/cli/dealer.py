@@ -11,30 +11,40 @@ from typing import Annotated
 
 import typer
 
-from privet.boosting.training import Federation
-from privet.cli.console import LogFormat, telling
-from privet.cli.options import JobFile, Wait, columns_of, cut_counts_of, monotone_of
+from privet.boosting.training import TrainingSpec
+from privet.cli.console import LogFormat, open_event_bus
+from privet.cli.options import (
+    JobOption,
+    WaitOption,
+    parse_constraint_list,
+    parse_cut_counts,
+    parse_feature_counts,
+)
 from privet.config.job import Job
-from privet.config.party import Cluster
+from privet.config.party import ClusterConfig
 from privet.errors import DataError, ParameterError, UnavailableError
-from privet.federation.dealer import deal
-from privet.federation.monitoring.events import Event, Tell, audited
-from privet.federation.offline import deal_files, deal_files_together, numbered_features
-from privet.federation.session.retry import OTHERS, Pauses
-from privet.federation.session.session import WAIT_SECONDS, Seat, seated
+from privet.federation.dealer import run_dealer_session
+from privet.federation.monitoring.events import Event, EventHandler, audit_session
+from privet.federation.offline import (
+    generate_preprocessing_files,
+    generate_replicated_preprocessing,
+    make_anonymous_features,
+)
+from privet.federation.session.retry import RETRYABLE_ERRORS, Backoff
+from privet.federation.session.session import WAIT_SECONDS, LocalMember, open_session
 
-Key = Annotated[Path | None, typer.Option(help="Your private key.", show_default="NAME.key")]
-Certificate = Annotated[
+KeyOption = Annotated[Path | None, typer.Option(help="Your private key.", show_default="NAME.key")]
+CertificateOption = Annotated[
     Path | None, typer.Option(help="Your certificate.", show_default="NAME.crt")
 ]
-Name = Annotated[
+DealerNameOption = Annotated[
     str | None, typer.Option(help="Which of three dealers you are.", show_default=False)
 ]
-Listen = Annotated[
+ListenOption = Annotated[
     str | None, typer.Option(help="HOST:PORT, if not the job's.", show_default="the job's")
 ]
 
-ClusterFile = Annotated[
+ClusterFileOption = Annotated[
     Path | None,
     typer.Option(
         help="Where your workers are, if rows are in shards: a TOML file with what `cluster` has "
@@ -45,11 +55,11 @@ ClusterFile = Annotated[
 
 
 def dealer(
-    job: JobFile,
-    key: Key = None,
-    certificate: Certificate = None,
-    name: Name = None,
-    listen: Listen = None,
+    job: JobOption,
+    key: KeyOption = None,
+    certificate: CertificateOption = None,
+    name: DealerNameOption = None,
+    listen: ListenOption = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Deal again and again, until stopped.")
     ] = False,
@@ -77,39 +87,42 @@ def dealer(
     done: Annotated[
         int, typer.Option(help="With --ahead: how many tables are trained already.", min=0)
     ] = 0,
-    cluster: ClusterFile = None,
+    cluster: ClusterFileOption = None,
     audit: Annotated[
         Path | None, typer.Option(help="Add every session to that audit log.", show_default=False)
     ] = None,
-    wait: Wait = WAIT_SECONDS,
+    wait: WaitOption = WAIT_SECONDS,
     log_format: LogFormat = "text",
 ) -> None:
     """Supply randomness to a job's participants; ends when they are done, or one has failed."""
-    with telling(log_format) as tell:
+    with open_event_bus(log_format) as tell:
         agreed = Job.read(job)
-        placed = None if cluster is None else Cluster.load(cluster)
-        ours = which_dealer(agreed, name)
+        placed = None if cluster is None else ClusterConfig.load(cluster)
+        ours = select_dealer(agreed, name)
         keys = str(key or f"{ours}.key"), str(certificate or f"{ours}.crt")
         if ahead is not None:
             if samples is None or features is None or keep:
                 raise ParameterError("ahead: takes --samples and --features, and no --keep")
-            seat = Seat.take(agreed, ours, *keys, listen, wait=wait, tell=tell)
-            counts = columns_of(features, seat.job)
-            cut_counts = cut_counts_of(cuts, seat.job, sum(counts))
-            if cut_counts is None and seat.job.told_cuts != "hidden":
+            seat = LocalMember.from_keys(agreed, ours, *keys, listen, timeout=wait, emit=tell)
+            counts = parse_feature_counts(features, seat.job)
+            cut_counts = parse_cut_counts(cuts, seat.job, sum(counts))
+            if cut_counts is None and seat.job.cut_disclosure != "hidden":
                 raise ParameterError(
-                    f"cuts: the job has each column's number told ({seat.job.told_cuts}), and what "
+                    f"cuts: the job has each column's number told ({seat.job.cut_disclosure}), and "
+                    "what "
                     "is dealt depends on it: give --cuts, of which each participant knows its own "
                     "by `privet cuts`"
                 )
-            signs = monotone_of(monotone, seat.job, sum(counts))
+            signs = parse_constraint_list(monotone, seat.job, sum(counts))
             if signs is None:
                 raise ParameterError(
                     "monotone: the job constrains columns by name, and what is dealt depends on "
                     "where they are: give --monotone, 1, -1 or 0 for each column in their order"
                 )
-            federation = seat.job.federation(numbered_features(seat.job, counts), cut_counts, signs)
-            _deal_ahead(seat, federation, ahead, samples, done)
+            federation = seat.job.make_training_spec(
+                make_anonymous_features(seat.job, counts), cut_counts, signs
+            )
+            _preprocess(seat, federation, ahead, samples, done)
             return
         if any(each is not None for each in (samples, features, cuts, monotone)) or done:
             raise ParameterError(
@@ -117,18 +130,18 @@ def dealer(
             )
 
         @contextlib.contextmanager
-        def sit() -> Iterator[Seat]:
+        def open_dealer_session() -> Iterator[LocalMember]:
             patience, log = math.inf if keep else wait, None if audit is None else str(audit)
             with (
-                audited(log, agreed, ours, "dealer", tell),
-                seated(agreed, ours, *keys, listen, wait=patience, tell=tell) as seat,
+                audit_session(log, agreed, ours, "dealer", tell),
+                open_session(agreed, ours, *keys, listen, timeout=patience, emit=tell) as seat,
             ):
                 yield seat
 
-        _deal_live(sit, placed, tell, keep)
+        _run_live(open_dealer_session, placed, tell, keep)
 
 
-def which_dealer(job: Job, name: str | None) -> str:
+def select_dealer(job: Job, name: str | None) -> str:
     """Return which dealer of a job we are."""
     names = job.dealer_names
     if name is None and len(names) > 1:
@@ -138,50 +151,66 @@ def which_dealer(job: Job, name: str | None) -> str:
     return name or names[0]
 
 
-def _deal_live(
-    sit: Callable[[], contextlib.AbstractContextManager[Seat]],
-    cluster: Cluster | None,
-    tell: Tell,
-    keep: bool,
+def _run_live(
+    open_dealer_session: Callable[[], contextlib.AbstractContextManager[LocalMember]],
+    cluster: ClusterConfig | None,
+    emit: EventHandler,
+    keep_running: bool,
 ) -> None:
     """Deal in a session, or in those of a service; or on and on, if we are to keep at it."""
-    lasting, met, pauses = keep, False, Pauses()
+    lasting, met, pauses = keep_running, False, Backoff()
     while True:
-        seat: Seat | None = None
+        seat: LocalMember | None = None
         try:
-            with sit() as seat:
-                seconds = deal(seat, cluster)
-        except (*OTHERS, DataError) as error:
+            with open_dealer_session() as seat:
+                seconds = run_dealer_session(seat, cluster)
+        except (*RETRYABLE_ERRORS, DataError) as error:
             if seat is None:
                 raise
             # A service is more than one session.
-            lasting, met = lasting or seat.serving, met or seat.met
+            lasting, met = lasting or seat.was_serving, met or seat.is_connected
             # A machine on which we could never begin is to be mended first.
             if not lasting or (isinstance(error, UnavailableError) and not met):
                 raise
             blame = {"error": str(error), "peer": error.peer, "step": error.step}
-            tell(Event("failed", f"{error}; waiting for the next", blame))
-            pauses.wait(from_anew=seat.serving)
+            emit(Event("failed", f"{error}; waiting for the next", blame))
+            pauses.sleep(reset=seat.was_serving)
             continue
-        tell(Event("done", f"dealt in {seconds:.1f} s of computing", {"seconds": seconds}))
-        if not keep:
+        emit(Event("done", f"dealt in {seconds:.1f} s of computing", {"seconds": seconds}))
+        if not keep_running:
             return
-        met, pauses = True, Pauses()
+        met, pauses = True, Backoff()
 
 
-def _deal_ahead(seat: Seat, federation: Federation, folder: Path, samples: int, done: int) -> None:
-    tables = seat.job.hyper_parameters().tables
-    if done > tables or (done == tables and seat.job.explain is None):
-        raise ParameterError(f"done: {done} of {tables} tables leave nothing to deal for")
+def _preprocess(
+    member: LocalMember,
+    training_spec: TrainingSpec,
+    folder: Path,
+    n_samples: int,
+    trained_tables: int,
+) -> None:
+    tables = member.job.make_params().tables
+    if trained_tables > tables or (trained_tables == tables and member.job.explain is None):
+        raise ParameterError(f"done: {trained_tables} of {tables} tables leave nothing to deal for")
     started = time.perf_counter()
-    if len(seat.job.dealer_names) > 1:
-        paths = deal_files_together(seat, federation, folder, samples, done)
+    if len(member.job.dealer_names) > 1:
+        paths = generate_replicated_preprocessing(
+            member, training_spec, folder, n_samples, trained_tables
+        )
     else:
-        paths = deal_files(seat.job, federation, seat.identity, folder, samples, done, seat.tell)
+        paths = generate_preprocessing_files(
+            member.job,
+            training_spec,
+            member.identity,
+            folder,
+            n_samples,
+            trained_tables,
+            member.emit,
+        )
     seconds = time.perf_counter() - started
-    for path, name in zip(paths, seat.job.names, strict=True):
-        seat.tell(Event("dealt", f"{path}: for {name} alone", {"path": str(path), "for": name}))
-    seat.tell(
+    for path, name in zip(paths, member.job.party_names, strict=True):
+        member.emit(Event("dealt", f"{path}: for {name} alone", {"path": str(path), "for": name}))
+    member.emit(
         Event(
             "done",
             f"dealt in {seconds:.1f} s; hand every file to its participant over a way that nobody "

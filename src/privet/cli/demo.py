@@ -13,43 +13,45 @@ from rich.console import Console
 from rich.table import Table
 
 from privet.boosting.binning import bucket_columns
-from privet.boosting.simulation import train
-from privet.cli.dashboard import TABLES, TERMS, show_pages
-from privet.cli.options import Dealers, any_of
+from privet.boosting.simulation import train_locally
+from privet.cli.dashboard import DEMO_JOB_SETTINGS, DEMO_TABLES, run_demo_dashboards
+from privet.cli.options import DealersOption, complete_from
 from privet.data.datasets import DATASETS, load_dataset
-from privet.data.partition import split_columns, split_rows
+from privet.data.partition import split_frame, split_rows
 from privet.data.reader import read_frame
 from privet.errors import PeerError
-from privet.experiments.experiment import evaluate
+from privet.experiments.experiment import compute_metrics
 from privet.experiments.local_federation import LocalFederation
 from privet.federation.monitoring.report import PartyReport
-from privet.runtime.run import check_dealers
+from privet.runtime.run import check_dealer_count
 from privet.spec.params import Params
 
-DataSetName = Annotated[
-    str, typer.Option(help="A data set by name.", autocompletion=any_of(DATASETS))
+DatasetOption = Annotated[
+    str, typer.Option(help="A data set by name.", autocompletion=complete_from(DATASETS))
 ]
 
 
 def demo(
-    data: DataSetName = "breast-cancer",
+    data: DatasetOption = "breast-cancer",
     tables: Annotated[
         int | None,
-        typer.Option(help="How many decision tables.", show_default=f"10, or {TABLES} with --ui"),
+        typer.Option(
+            help="How many decision tables.", show_default=f"10, or {DEMO_TABLES} with --ui"
+        ),
     ] = None,
     depth: Annotated[int, typer.Option(help="How many tests in a table.")] = 3,
     folder: Annotated[
         Path | None,
         typer.Option(help="Keep everybody's files there.", show_default="a temporary one"),
     ] = None,
-    dealers: Dealers = 1,
+    dealers: DealersOption = 1,
     ui: Annotated[
         bool, typer.Option("--ui", help="Show the pages of the three, and stay until Ctrl-C.")
     ] = False,
     browser: Annotated[bool, typer.Option(help="With --ui: open one of them.")] = True,
 ) -> None:
     """Run dealers and three participants as processes over TLS: train, then predict."""
-    tables = tables or (TABLES if ui else 10)
+    tables = tables or (DEMO_TABLES if ui else 10)
     loaded = load_dataset(data)
     rows, new = split_rows(loaded.frame, 0.2, 0)
     params = Params(task=loaded.task, tables=tables, depth=depth, learning_rate=1.0)
@@ -57,33 +59,35 @@ def demo(
     with contextlib.ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="privet-demo-")))
-        local = LocalFederation(folder, n_dealers=check_dealers(dealers))
+        local = LocalFederation(folder, n_dealers=check_dealer_count(dealers))
         local.write_tables(rows, new)
         chosen = params.model_dump(include={"tables", "depth", "learning_rate"})
         if ui:
-            local.write_configuration(loaded.task, {**chosen, "validation": 0.2}, **TERMS)
-            show_pages(local, console, browser=browser)
+            local.write_configuration(
+                loaded.task, {**chosen, "validation": 0.2}, **DEMO_JOB_SETTINGS
+            )
+            run_demo_dashboards(local, console, browser=browser)
             return
         local.write_configuration(loaded.task, chosen)
         console.print(f"{local.folder}: keys, a job and tables for:")
-        parties = split_columns(rows, len(local.names))
-        for name, party in zip(local.names, parties, strict=True):
+        parties = split_frame(rows, len(local.party_names))
+        for name, party in zip(local.party_names, parties, strict=True):
             label = " and the label" if party.frame.label is not None else ""
             console.print(f"  {name:10}{len(party.frame.names)} columns{label}")
         seconds = {verb: _run(local, verb, console) for verb in ("train", "predict")}
-        predicted = read_frame(local.predictions, id="id")
+        predicted = read_frame(local.predictions_path, id="id")
         bucketed = bucket_columns("all", rows.names, rows.columns, params.buckets)
         assert rows.label is not None
-        plain = train([bucketed], rows.label, params)
+        plain = train_locally([bucketed], rows.label, params)
         reports = {
-            verb: [_report(local.report(name, verb)) for name in local.names]
+            verb: [_load_report(local.get_report_path(name, verb)) for name in local.party_names]
             for verb in ("train", "predict")
         }
     objective = params.objective
-    metric = objective.metric
+    metric = objective.primary_metric
     # The last column: the value, or the probability of class 1.
-    ours = evaluate(objective, predicted.columns[-1], new)[metric]
-    clear = evaluate(objective, plain.predict(new.columns), new)[metric]
+    ours = compute_metrics(objective, predicted.columns[-1], new)[metric]
+    clear = compute_metrics(objective, plain.predict(new.columns), new)[metric]
     console.print(
         f"\n{metric} of {new.n_samples} held-out rows: {ours:.4f}, in the clear {clear:.4f}"
     )
@@ -110,29 +114,29 @@ def demo(
 
 def example(
     folder: Annotated[Path, typer.Argument(help="A new folder.")],
-    data: DataSetName = "breast-cancer",
+    data: DatasetOption = "breast-cancer",
     seed: Annotated[int, typer.Option(help="Chooses the new rows.")] = 0,
 ) -> None:
     """Split a data set by columns into tables of three participants, to try things with."""
     local = LocalFederation(folder)
     local.write_tables(*split_rows(load_dataset(data).frame, 0.2, seed))
-    for name in local.names:
+    for name in local.party_names:
         typer.echo(folder / name)
 
 
-def _run(local: LocalFederation, verb: str, console: Console) -> float:
+def _run(federation: LocalFederation, command: str, console: Console) -> float:
     """Run one command everywhere, and return how long it took."""
     started = time.perf_counter()
-    starting = [f"privet {verb} at {name}" for name in local.names]
-    dealing = [f"privet dealer as {name}" for name in local.dealers]
+    starting = [f"privet {command} at {name}" for name in federation.party_names]
+    dealing = [f"privet dealer as {name}" for name in federation.dealer_names]
     if len(dealing) == 1:
         dealing = ["privet dealer"]
     console.print(f"starting {', '.join(dealing + starting)}")
-    for name, ended in local.run(verb).items():
-        if ended.code:
-            raise PeerError(name, f"ended with code {ended.code}:\n{ended.err}")
+    for name, ended in federation.run_command(command).items():
+        if ended.return_code:
+            raise PeerError(name, f"ended with code {ended.return_code}:\n{ended.stderr}")
     return time.perf_counter() - started
 
 
-def _report(path: Path) -> PartyReport:
+def _load_report(path: Path) -> PartyReport:
     return PartyReport.model_validate_json(path.read_bytes())

@@ -11,40 +11,40 @@ import typer
 from rich.console import Console
 
 from privet.boosting.model import Model
-from privet.cli.console import LogFormat, telling
-from privet.cli.options import JobFile, PartyOption, Wait
+from privet.cli.console import LogFormat, open_event_bus
+from privet.cli.options import JobOption, PartyOption, WaitOption
 from privet.config.job import Job
-from privet.config.party import PartyFile
+from privet.config.party import PartyConfig
 from privet.errors import ParameterError
-from privet.federation.cluster.pool import Batch
+from privet.federation.cluster.pool import BatchSource
 from privet.federation.commands import (
-    align_table,
-    changes,
-    predicting,
-    shard_table,
-    training,
+    diff_table_specs,
+    open_prediction_session,
+    open_training_session,
+    run_alignment,
     write_ids,
+    write_party_shards,
 )
-from privet.federation.monitoring.events import Event, Tell
+from privet.federation.monitoring.events import Event, EventHandler
 from privet.federation.monitoring.report import PartyReport, Reveal
-from privet.federation.prediction.export import export_part, receiver_of
+from privet.federation.prediction.export import export_part, get_export_receiver
 from privet.federation.prediction.prediction import predict_batch
 from privet.federation.session.session import WAIT_SECONDS
-from privet.federation.training import train_part
-from privet.filesystem import make_folder, make_way
+from privet.federation.training import run_training
+from privet.filesystem import make_folder, prepare_output
 from privet.storage.export import check_onnx, save_catboost, save_onnx
 from privet.storage.indicators import FOLDER, KeptIndicators
-from privet.storage.model import load_model, save_model
+from privet.storage.model import read_model_file, write_model_file
 from privet.transport.tls import create_identity, renew_identity
 
-ModelOption = Annotated[Path, typer.Option("--model", help="Your part of the model.")]
-ReportFile = Annotated[
+PartPathOption = Annotated[Path, typer.Option("--model", help="Your part of the model.")]
+ReportOption = Annotated[
     Path | None, typer.Option("--report", help="Write what it took there, as JSON.")
 ]
-NewRows = Annotated[
+QueryOption = Annotated[
     str | None, typer.Option(help="Instead: a query to the PostgreSQL server of party.toml.")
 ]
-OtherJob = Annotated[
+OtherJobOption = Annotated[
     Path | None,
     typer.Option("--job", help="The job with new addresses or keys.", show_default="the model's"),
 ]
@@ -60,7 +60,9 @@ def keys(
     """Make a private key and a certificate, and print the fingerprint to tell the others."""
     if renew:
         identity = renew_identity(folder / f"{name}.key", folder / f"{name}.crt")
-        typer.echo(f"renewed for {identity.days_left()} days; the fingerprint stays:", err=True)
+        typer.echo(
+            f"renewed for {identity.count_days_left()} days; the fingerprint stays:", err=True
+        )
         typer.echo(identity.fingerprint)
         return
     identity = create_identity(name, make_folder(folder))
@@ -72,35 +74,38 @@ def keys(
 
 def train(
     party: PartyOption,
-    job: JobFile,
-    wait: Wait = WAIT_SECONDS,
+    job: JobOption,
+    wait: WaitOption = WAIT_SECONDS,
     restart: Annotated[
         bool, typer.Option("--restart", help="From the first table, whatever is there.")
     ] = False,
-    report: ReportFile = None,
+    report: ReportOption = None,
     log_format: LogFormat = "text",
 ) -> None:
     """Train the job's model with the others, or go on where an earlier run was cut short."""
-    with telling(log_format) as tell, training(party, job, wait, tell) as (own, seat):
-        check_report(report)
-        outcome, path = train_part(own, seat, restart=restart)
-        finish(outcome, report, tell, f"your part of the model is {path}")
+    with (
+        open_event_bus(log_format) as tell,
+        open_training_session(party, job, wait, tell) as (own, seat),
+    ):
+        check_report_path(report)
+        outcome, path = run_training(own, seat, restart=restart)
+        emit_result(outcome, report, tell, f"your part of the model is {path}")
 
 
 def forget(party: PartyOption) -> None:
     """Delete the indicators that you keep from trainings: the next one publishes all of them."""
-    count = KeptIndicators(Path(PartyFile.load(party).folder) / FOLDER).forget()
+    count = KeptIndicators(Path(PartyConfig.load(party).folder) / FOLDER).forget()
     typer.echo(f"{count} files deleted")
 
 
 def predict(
     party: PartyOption,
-    model: ModelOption,
+    part: PartPathOption,
     data: Annotated[
         str | None,
         typer.Option(help="Your columns of the new rows.", show_default="the table of party.toml"),
     ] = None,
-    query: NewRows = None,
+    query: QueryOption = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Where the recipient gets the predictions.", show_default="stdout"),
@@ -108,21 +113,24 @@ def predict(
     explain: Annotated[
         bool, typer.Option("--explain", help="Tell the recipient, too, what contributes to them.")
     ] = False,
-    job: OtherJob = None,
-    wait: Wait = WAIT_SECONDS,
-    report: ReportFile = None,
+    job: OtherJobOption = None,
+    wait: WaitOption = WAIT_SECONDS,
+    report: ReportOption = None,
     log_format: LogFormat = "text",
 ) -> None:
     """Predict a batch with the others; the predictions go to the job's recipient."""
-    with telling(log_format) as tell, predicting(party, model, job, wait, tell) as given:
+    with (
+        open_event_bus(log_format) as tell,
+        open_prediction_session(party, part, job, wait, tell) as given,
+    ):
         own, seat, file = given
-        check_report(report)
+        check_report_path(report)
         if out is not None:
-            make_way(out)
+            prepare_output(out)
         rows = own.read_new_rows(seat.job, file.encoders, data, query)
-        batch = Batch(own.describe_new_rows(data, query), model, own.cluster)
-        outcome, found = predict_batch(file, rows, seat, own.folder, explain=explain, batch=batch)
-        recipient = seat.job.names[seat.job.recipient_index]
+        batch = BatchSource(own.make_prediction_table_spec(data, query), part, own.cluster)
+        outcome, found = predict_batch(file, rows, seat, own.folder, explain=explain, source=batch)
+        recipient = seat.job.party_names[seat.job.recipient_index]
         text = f"the predictions of {outcome.n_samples:,} rows went to {recipient}"
         written = None
         if found is not None and out is not None:
@@ -132,61 +140,68 @@ def predict(
         elif found is not None:
             sys.stdout.buffer.write(found.to_csv())
             text = f"predicted {outcome.n_samples:,} rows"
-        finish(outcome, report, tell, text, written)
+        emit_result(outcome, report, tell, text, written)
 
 
-def check_report(path: Path | None) -> None:
+def check_report_path(path: Path | None) -> None:
     """Raise UnavailableError unless a report could be written, if one is asked for."""
     if path is not None:
-        make_way(path)
+        prepare_output(path)
 
 
-def finish(
-    outcome: PartyReport, path: Path | None, tell: Tell, text: str, written: str | None = None
+def emit_result(
+    report: PartyReport,
+    path: Path | None,
+    emit: EventHandler,
+    text: str,
+    output_path: str | None = None,
 ) -> None:
     """Tell what a run took, what it revealed, and where predictions were written, if any were."""
     if path is not None:
-        outcome.write(path)
-    tell_reveals(outcome.reveals, tell)
-    tell(
+        report.write(path)
+    emit_disclosures(report.reveals, emit)
+    emit(
         Event(
             "done",
-            f"{text}\n{outcome.seconds:.1f} s, {outcome.rounds:,} rounds, "
-            f"{outcome.bytes_sent / 1e6:,.1f} MB sent, "
-            f"{outcome.bytes_from_dealer / 1e6:,.1f} MB from the dealer",
-            outcome.model_dump() | ({} if written is None else {"out": written}),
+            f"{text}\n{report.seconds:.1f} s, {report.rounds:,} rounds, "
+            f"{report.bytes_sent / 1e6:,.1f} MB sent, "
+            f"{report.bytes_from_dealer / 1e6:,.1f} MB from the dealer",
+            report.model_dump() | ({} if output_path is None else {"out": output_path}),
         )
     )
 
 
-def tell_reveals(reveals: Sequence[Reveal], tell: Tell) -> None:
+def emit_disclosures(disclosures: Sequence[Reveal], emit: EventHandler) -> None:
     """Tell what left the protocol in the clear."""
-    for reveal in reveals:
+    for reveal in disclosures:
         text = f"revealed: {reveal.what} to {', '.join(reveal.to)}: {reveal.count:,}"
-        tell(Event("revealed", text, reveal.model_dump()))
+        emit(Event("revealed", text, reveal.model_dump()))
 
 
 def align(
     party: PartyOption,
-    job: JobFile,
+    job: JobOption,
     out: Annotated[
         Path | None, typer.Option(help="Write the ids of your rows that all have there, as CSV.")
     ] = None,
-    wait: Wait = WAIT_SECONDS,
-    report: ReportFile = None,
+    wait: WaitOption = WAIT_SECONDS,
+    report: ReportOption = None,
     log_format: LogFormat = "text",
 ) -> None:
     """Find out with the others which of your rows all have; `privet train` will use these."""
-    with telling(log_format) as tell, training(party, job, wait, tell) as (own, seat):
-        check_report(report)
+    with (
+        open_event_bus(log_format) as tell,
+        open_training_session(party, job, wait, tell) as (own, seat),
+    ):
+        check_report_path(report)
         if out is not None:
-            make_way(out)
-        outcome, ids = align_table(own, seat)
+            prepare_output(out)
+        outcome, ids = run_alignment(own, seat)
         if report is not None:
             outcome.write(report)
         if out is not None:
             write_ids(ids, out)
-        tell_reveals(outcome.reveals, tell)
+        emit_disclosures(outcome.reveals, tell)
         where = "" if out is None else f"; their ids are in {out}"
         text = f"{outcome.common:,} of your {outcome.rows:,} rows are common to all{where}\n"
         cost = (
@@ -196,7 +211,7 @@ def align(
         tell(Event("done", text + cost, outcome.model_dump()))
 
 
-_Wanted = dict[Callable[..., None], Path | None]
+_OutputPaths = dict[Callable[..., None], Path | None]
 """Where a model is to be written, by what writes it."""
 
 
@@ -213,27 +228,31 @@ def export(
     catboost: Annotated[
         Path | None, typer.Option(help="Write it there, as CatBoost's JSON.")
     ] = None,
-    job: OtherJob = None,
-    wait: Wait = WAIT_SECONDS,
-    report: ReportFile = None,
+    job: OtherJobOption = None,
+    wait: WaitOption = WAIT_SECONDS,
+    report: ReportOption = None,
     log_format: LogFormat = "text",
 ) -> None:
     """Join a model with the others, if the job names who may have it; or write a whole one anew."""
-    wanted: _Wanted = {save_model: out, save_onnx: onnx, save_catboost: catboost}
+    wanted: _OutputPaths = {write_model_file: out, save_onnx: onnx, save_catboost: catboost}
     paths = [path for path in wanted.values() if path is not None]
-    with telling(log_format) as tell:
+    with open_event_bus(log_format) as tell:
         if model is not None:
             if any(option is not None for option in (party, part, job, report)):
                 raise ParameterError("model: is whole; --party, --part, --job, --report join one")
             _check(paths, onnx)
-            _write(load_model(model), wanted)
-            tell(Event("done", f"the model is in {_listed(paths)}", {"paths": _texts(paths)}))
+            _write(read_model_file(model), wanted)
+            tell(
+                Event(
+                    "done", f"the model is in {_join_paths(paths)}", {"paths": _to_strings(paths)}
+                )
+            )
             return
         if party is None or part is None:
             raise ParameterError("party: give --party and --part, or --model for a whole model")
-        with predicting(party, part, job, wait, tell) as (own, seat, file):
-            receiver = receiver_of(seat.job)
-            check_report(report)
+        with open_prediction_session(party, part, job, wait, tell) as (own, seat, file):
+            receiver = get_export_receiver(seat.job)
+            check_report_path(report)
             if own.name == receiver:
                 _check(paths, onnx)
             elif paths:
@@ -242,8 +261,8 @@ def export(
             text = f"the whole model went to {receiver}"
             if joined is not None:
                 _write(joined, wanted)
-                text = f"the whole model is in {_listed(paths)}"
-            finish(outcome, report, tell, text)
+                text = f"the whole model is in {_join_paths(paths)}"
+            emit_result(outcome, report, tell, text)
 
 
 def _check(paths: list[Path], onnx: Path | None) -> None:
@@ -255,26 +274,26 @@ def _check(paths: list[Path], onnx: Path | None) -> None:
     if onnx is not None:
         check_onnx()
     for path in paths:
-        make_way(path)
+        prepare_output(path)
 
 
-def _write(model: Model, wanted: _Wanted) -> None:
+def _write(model: Model, wanted: _OutputPaths) -> None:
     for save, path in wanted.items():
         if path is not None:
             save(model, path)
 
 
-def _texts(paths: list[Path]) -> list[str]:
+def _to_strings(paths: list[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def _listed(paths: list[Path]) -> str:
-    return " and ".join(_texts(paths))
+def _join_paths(paths: list[Path]) -> str:
+    return " and ".join(_to_strings(paths))
 
 
 def shard(
     party: PartyOption,
-    job: JobFile,
+    job: JobOption,
     out: Annotated[Path, typer.Option(help="A new folder for the table.")],
     shards: Annotated[
         int | None,
@@ -282,10 +301,10 @@ def shard(
     ] = None,
 ) -> None:
     """Write your table anew, in the order of the job's rows: a file for each shard."""
-    own, agreed = PartyFile.load(party), Job.read(job)
+    own, agreed = PartyConfig.load(party), Job.read(job)
     shards = agreed.shards if shards is None else shards
-    written = shard_table(own, agreed, out, shards)
-    lines, gone = changes(own.data, written)
+    written = write_party_shards(own, agreed, out, shards)
+    lines, gone = diff_table_specs(own.data, written)
     typer.echo(f"{shards} file{'s' * (shards > 1)} in {out}; in {party}, under [data], say")
     typer.echo("".join(f"\n    {line}" for line in lines) + "\n")
     if gone:

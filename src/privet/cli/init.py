@@ -11,46 +11,46 @@ from typing import Annotated, Any
 import typer
 
 from privet.cli.options import (
-    Categorical,
-    Decimal,
-    Drop,
-    Encoding,
-    Missing,
-    Types,
-    any_of,
-    table_of,
+    CategoricalOption,
+    DecimalOption,
+    DropOption,
+    EncodingOption,
+    MissingOption,
+    TypesOption,
+    complete_from,
+    parse_table_options,
 )
 from privet.cli.prompts import (
-    Address,
-    DealerAddress,
-    Folder,
-    Id,
-    Label,
-    Name,
-    Questions,
-    TableFile,
-    TableQuestions,
+    AddressOption,
+    DealerAddressOption,
+    FolderOption,
+    IdOption,
+    LabelOption,
+    NameOption,
+    Prompter,
+    TableOption,
+    TablePrompts,
     ask_address,
-    ask_played,
-    comma_separated,
-    one_of,
-    refuse_described,
+    ask_dealer_address,
+    check_table_not_described,
+    make_choice_parser,
+    split_list,
 )
 from privet.config.draft import (
-    JOB_FILE,
-    PARTY_FILE,
-    OpenJob,
-    OwnSeat,
-    check_dealers,
-    key_files,
-    party_text,
-    take_seats,
+    JOB_FILE_NAME,
+    PARTY_FILE_NAME,
+    JobDraft,
+    LocalEntry,
+    check_draft_dealers,
+    format_party_toml,
+    make_key_paths,
+    write_entries,
 )
 from privet.config.job import Job
-from privet.config.members import is_open, listed, read_out
-from privet.config.party import PartyFile
-from privet.config.table import likely_label
-from privet.data.encoding import settle_label, task_of
+from privet.config.members import format_settings_digest, is_open_entry, join_names
+from privet.config.party import PartyConfig
+from privet.config.table import guess_label_column
+from privet.data.encoding import infer_task, prepare_label
 from privet.data.frame import Frame
 from privet.data.reader import read_table
 from privet.errors import ParameterError, UnavailableError
@@ -59,106 +59,122 @@ from privet.schema import check_name
 from privet.spec.params import Params
 
 
-def say(text: str) -> None:
+def print_note(text: str) -> None:
     """Say something to the person, and not to a program that reads what we print."""
     typer.echo(text, err=True)
 
 
-def tell_terms(job: Job) -> None:
+def print_job_settings(job: Job) -> None:
     """Say what somebody agrees to who joins a job."""
-    params = job.hyper_parameters()
+    params = job.make_params()
     rows = "those that all have" if job.align else "the same at all, in the same order"
-    say(
+    print_note(
         f"The job {job.name}: {job.task}, {params.tables} tables of {params.depth} tests each.\n"
-        f"  {job.names[job.active]} has the label, {job.names[job.recipient_index]} gets "
-        f"predictions, {listed(job.dealer_names)} deal{'s' * (len(job.dealer_names) == 1)}. The "
-        f"rows: {rows}."
+        f"  {job.party_names[job.label_holder_index]} has the label, "
+        f"{job.party_names[job.recipient_index]} gets "
+        f"predictions, {join_names(job.dealer_names)} deal{'s' * (len(job.dealer_names) == 1)}. "
+        f"The rows: {rows}."
     )
-    more = {**job.reveals(), "export": job.export, "keep_indicators": job.keep_indicators}
+    more = {**job.list_settings(), "export": job.export, "keep_indicators": job.keep_indicators}
     said = [f"{key} = {value}" for key, value in more.items() if value]
     if said:
-        say(f"  It also says: {', '.join(said)}.")
+        print_note(f"  It also says: {', '.join(said)}.")
 
 
-def tell_own(job: OpenJob, seats: Sequence[OwnSeat], new: Sequence[Path]) -> None:
+def print_written_files(
+    draft: JobDraft, entries: Sequence[LocalEntry], created: Sequence[Path]
+) -> None:
     """Say what was written, and print our fingerprints, which a program may want to read."""
-    kept = [seat.keys[0] for seat in seats if seat.keys[0] not in new]
+    kept = [seat.key_pair[0] for seat in entries if seat.key_pair[0] not in created]
     if kept:
-        say(f"used, since there were keys: {_listed(kept)}")
-    say(f"written: {_listed(new)}" if new else "written: your seat in the job")
-    for seat in seats:
-        say(f"The fingerprint of {seat.name}, to read out on the phone to the others:")
-        typer.echo(job.seats[seat.name]["fingerprint"])
+        print_note(f"used, since there were keys: {_join_paths(kept)}")
+    print_note(f"written: {_join_paths(created)}" if created else "written: your seat in the job")
+    for seat in entries:
+        print_note(f"The fingerprint of {seat.name}, to read out on the phone to the others:")
+        typer.echo(draft.entries[seat.name]["fingerprint"])
 
 
-def tell_taken_in(before: OpenJob, after: OpenJob, us: str) -> None:
+def print_merged_entries(old_draft: JobDraft, new_draft: JobDraft, local_name: str) -> None:
     """Show the seats of others that we did not know: all of them, while our own was open."""
-    known = {} if is_open(before.seats[us]) else before.seats
-    players = after.as_if_filled().played_by
+    known = {} if is_open_entry(old_draft.entries[local_name]) else old_draft.entries
+    players = new_draft.make_placeholder_job().dealer_operators
     unknown = {
         name: seat
-        for name, seat in after.seats.items()
-        if not is_open(seat) and us not in (name, players.get(name)) and known.get(name) != seat
+        for name, seat in new_draft.entries.items()
+        if not is_open_entry(seat)
+        and local_name not in (name, players.get(name))
+        and known.get(name) != seat
     }
     for name, seat in unknown.items():
-        say(f"taken in: {name} at {seat['address']}, fingerprint\n  {seat['fingerprint']}")
+        print_note(f"taken in: {name} at {seat['address']}, fingerprint\n  {seat['fingerprint']}")
     if unknown:
-        say("Compare on the phone: fingerprints now, or the digest of the whole job at the end.")
+        print_note(
+            "Compare on the phone: fingerprints now, or the digest of the whole job at the end."
+        )
 
 
-def tell_next(job: OpenJob, us: Sequence[str], folder: Path, *, send: str, whole: bool) -> None:
+def print_next_steps(
+    draft: JobDraft,
+    local_names: Sequence[str],
+    folder: Path,
+    *,
+    send_advice: str,
+    was_complete: bool,
+) -> None:
     """Say how the job gets whole; or, where it is, how all see that they have the same, and begin.
 
-    `us` is our name, and that of a dealer that we play; `send` says where a job with open seats
-    goes, and `whole` that there are none in what we were sent.
+    `local_names` is our name, and that of a dealer that we play; `send_advice` says where a job
+    with open seats goes, and `was_complete` that there are none in what we were sent.
     """
-    path = typed(folder / JOB_FILE)
-    if job.waited_for:
-        several = "s" * (len(job.waited_for) > 1)
-        say(f"Not filled in yet: the seat{several} of {listed(job.waited_for)}.")
-        say(f"What next: {send}")
+    path = quote_path(folder / JOB_FILE_NAME)
+    if draft.open_names:
+        several = "s" * (len(draft.open_names) > 1)
+        print_note(f"Not filled in yet: the seat{several} of {join_names(draft.open_names)}.")
+        print_note(f"What next: {send_advice}")
         return
-    agreed = job.whole()
-    others = [name for name in job.people(job.seats) if name not in us]
-    say("All seats are filled in. Everybody must see this digest of the job; read it out:")
-    say(f"  {read_out(agreed.terms())}")
-    if whole:
-        say("What next, once all see it:")
+    agreed = draft.to_job()
+    others = [name for name in draft.resolve_operators(draft.entries) if name not in local_names]
+    print_note("All seats are filled in. Everybody must see this digest of the job; read it out:")
+    print_note(f"  {format_settings_digest(agreed.list_agreed_settings())}")
+    if was_complete:
+        print_note("What next, once all see it:")
     else:
-        say(f"What next: send {path} to {listed(others)}, who run `privet join` with it.")
-        say("Then, once all see the same digest:")
-    for command in _commands(us[0], folder, dealers=agreed.dealer_names):
-        say(f"  {command}")
+        print_note(
+            f"What next: send {path} to {join_names(others)}, who run `privet join` with it."
+        )
+        print_note("Then, once all see the same digest:")
+    for command in _format_commands(local_names[0], folder, dealers=agreed.dealer_names):
+        print_note(f"  {command}")
 
 
-def _commands(name: str, folder: Path, *, dealers: Sequence[str]) -> list[str]:
-    job = typed(folder / JOB_FILE)
+def _format_commands(name: str, folder: Path, *, dealers: Sequence[str]) -> list[str]:
+    job = quote_path(folder / JOB_FILE_NAME)
     if name not in dealers:
-        party = typed(folder / PARTY_FILE)
+        party = quote_path(folder / PARTY_FILE_NAME)
         return [f"privet {verb} --job {job} --party {party}" for verb in ("check", "train")]
     options = f"--job {job}" + (f" --name {name}" if len(dealers) > 1 else "")
     if folder.resolve() != Path().resolve():
-        key, certificate = (typed(folder / f"{name}.{end}") for end in ("key", "crt"))
+        key, certificate = (quote_path(folder / f"{name}.{end}") for end in ("key", "crt"))
         options += f" --key {key} --certificate {certificate}"
     return [f"privet check --dealer {options}", f"privet dealer {options}"]
 
 
-def typed(path: Path) -> str:
+def quote_path(path: Path) -> str:
     """Return a path as somebody types it."""
     return shlex.quote(str(path))
 
 
-def _listed(paths: Sequence[Path]) -> str:
+def _join_paths(paths: Sequence[Path]) -> str:
     return ", ".join(str(path) for path in paths)
 
 
-_SHOWN_PARAMS = ("tables", "depth", "learning_rate")
+_WRITTEN_PARAMS = ("tables", "depth", "learning_rate")
 
 
 def init(
-    folder: Folder = None,
-    name: Name = None,
-    address: Address = None,
+    folder: FolderOption = None,
+    name: NameOption = None,
+    address: AddressOption = None,
     others: Annotated[
         str | None,
         typer.Option(
@@ -175,25 +191,25 @@ def init(
             show_default="dealer",
         ),
     ] = None,
-    dealer_address: DealerAddress = None,
-    table: TableFile = None,
-    id_: Id = None,
-    label: Label = None,
+    dealer_address: DealerAddressOption = None,
+    table: TableOption = None,
+    id_: IdOption = None,
+    label: LabelOption = None,
     active: Annotated[
         str | None, typer.Option(help="Who has the label.", show_default="you")
     ] = None,
-    drop: Drop = None,
-    categorical: Categorical = None,
-    types: Types = None,
-    missing: Missing = None,
-    encoding: Encoding = None,
-    decimal: Decimal = None,
+    drop: DropOption = None,
+    categorical: CategoricalOption = None,
+    types: TypesOption = None,
+    missing: MissingOption = None,
+    encoding: EncodingOption = None,
+    decimal: DecimalOption = None,
     task: Annotated[
         str | None,
         typer.Option(
             help=f"What is learned: {', '.join(OBJECTIVES)}.",
             show_default="by the label",
-            autocompletion=any_of(OBJECTIVES),
+            autocompletion=complete_from(OBJECTIVES),
         ),
     ] = None,
     classes: Annotated[
@@ -221,32 +237,32 @@ def init(
 
     What is not given is asked for. The others fill in their side with `privet join`.
     """
-    questions = Questions()
-    place = questions.answer(
+    questions = Prompter()
+    place = questions.ask(
         None if folder is None else str(folder),
         "1. Folder for your keys, party.toml and job.toml",
-        _free_place,
+        _check_new_folder,
         ".",
     )
-    own = PartyFile.load(place / PARTY_FILE) if (place / PARTY_FILE).exists() else None
+    own = PartyConfig.load(place / PARTY_FILE_NAME) if (place / PARTY_FILE_NAME).exists() else None
     if own is not None:
-        refuse_described(own, name, table=table, id=id_, label=label)
+        check_table_not_described(own, name, table=table, id=id_, label=label)
         name = own.name
     needed = {"--name": name, "--address": address, "--others": others, "--table": own or table}
-    questions.require(needed)
-    questions.show("2. Who takes part?")
-    us = questions.answer(name, "Your name, as the others will see it", _name)
+    questions.check_answerable(needed)
+    questions.print_note("2. Who takes part?")
+    us = questions.ask(name, "Your name, as the others will see it", _validate_name)
     address = ask_address(questions, address, ())
     everybody, dealing = _ask_others(questions, us, others, dealers)
-    keys = key_files(us, place) if own is None else (Path(own.key), Path(own.certificate))
-    seats = [OwnSeat(us, address, keys)]
+    keys = make_key_paths(us, place) if own is None else (Path(own.key), Path(own.certificate))
+    seats = [LocalEntry(us, address, keys)]
     played = next((dealer for dealer, player in dealing.items() if player == us), None)
     if played is not None:
-        given = ask_played(questions, dealer_address, played, address, ())
-        seats.append(OwnSeat(played, given, key_files(played, place)))
-    questions.show("3. Your table")
+        given = ask_dealer_address(questions, dealer_address, played, address, ())
+        seats.append(LocalEntry(played, given, make_key_paths(played, place)))
+    questions.print_note("3. Your table")
     if own is None:
-        known = table_of(
+        known = parse_table_options(
             drop=drop,
             categorical=categorical,
             types=types,
@@ -254,76 +270,84 @@ def init(
             encoding=encoding,
             decimal=decimal,
         )
-        asked = TableQuestions(questions, table, known)
-        ids = asked.id(id_)
-        found = None if active not in (None, us) else asked.label(label, ours=active == us)
-        data, frame = asked.read(id=ids, label=found)
+        asked = TablePrompts(questions, table, known)
+        ids = asked.ask_id_columns(id_)
+        found = (
+            None
+            if active not in (None, us)
+            else asked.ask_label_column(label, is_label_holder=active == us)
+        )
+        data, frame = asked.read_table(id=ids, label=found)
     else:
         data, frame = own.data, read_table(own.data)
-    questions.show("4. What is predicted?")
+    questions.print_note("4. What is predicted?")
     holder = us
     if data.label is None:
-        holder = questions.answer(active, "Who has the label", one_of("active", everybody[1:]))
+        holder = questions.ask(
+            active, "Who has the label", make_choice_parser("active", everybody[1:])
+        )
     terms = {
-        "name": questions.answer(job_name, "A name for the model", _name, _model_name(data.label)),
-        **_ask_task(questions, task, classes, frame),
-        "recipient": questions.answer(
-            recipient, "Who gets predictions", one_of("recipient", everybody), holder
+        "name": questions.ask(
+            job_name, "A name for the model", _validate_name, _suggest_model_name(data.label)
         ),
-        "align": _ask_align(questions, same_rows, played=any(dealing.values())),
+        **_ask_task(questions, task, classes, frame),
+        "recipient": questions.ask(
+            recipient, "Who gets predictions", make_choice_parser("recipient", everybody), holder
+        ),
+        "align": _ask_align(questions, same_rows, by_parties=any(dealing.values())),
     }
-    params = Params.parse({"task": terms["task"]}).model_dump(include=set(_SHOWN_PARAMS))
+    params = Params.parse({"task": terms["task"]}).model_dump(include=set(_WRITTEN_PARAMS))
     chosen = {"tables": tables, "depth": depth}
     params |= {key: value for key, value in chosen.items() if value is not None}
-    job = OpenJob.begin(terms, params, everybody, holder, dealing)
-    party = None if own is not None else party_text(us, data, place, played)
-    job, new = take_seats(job, seats, place, party)
-    tell_own(job, seats, new)
-    path = typed(place / JOB_FILE)
-    where = "" if place == Path() else f" --folder {typed(place)}"
-    tell_next(
+    job = JobDraft.create(terms, params, everybody, holder, dealing)
+    party = None if own is not None else format_party_toml(us, data, place, played)
+    job, new = write_entries(job, seats, place, party)
+    print_written_files(job, seats, new)
+    path = quote_path(place / JOB_FILE_NAME)
+    where = "" if place == Path() else f" --folder {quote_path(place)}"
+    print_next_steps(
         job,
         [seat.name for seat in seats],
         place,
-        whole=False,
-        send=f"see whether {path} says what you want, its params for instance.\n"
-        f"Send it to {listed(job.waited_for)}. Each runs `privet join job.toml` and sends its "
+        was_complete=False,
+        send_advice=f"see whether {path} says what you want, its params for instance.\n"
+        f"Send it to {join_names(job.open_names)}. Each runs `privet join job.toml` and sends its "
         f"own job.toml back.\nTake each of them in: privet join THE_FILE{where}",
     )
 
 
-def _free_place(text: str) -> Path:
+def _check_new_folder(text: str) -> Path:
     """Return a folder in which there is no job yet."""
     place = Path(text).expanduser()
-    if (place / JOB_FILE).exists():
+    if (place / JOB_FILE_NAME).exists():
         raise UnavailableError(
-            f"{place / JOB_FILE}: is there already, and is not overwritten: choose another folder, "
-            "or take part in that job with `privet join`"
+            f"{place / JOB_FILE_NAME}: is there already, and is not overwritten: choose another "
+            "folder, or take part in that job with `privet join`"
         )
     if place.exists() and not place.is_dir():
         raise UnavailableError(f"{place}: is no folder; choose another name")
     return place
 
 
-def _name(text: str) -> str:
+def _validate_name(text: str) -> str:
     check_name(text)
     return text
 
 
-def _model_name(label: str | None) -> str:
+def _suggest_model_name(label: str | None) -> str:
     """Return a name for a model after its label, if that has one of its own."""
-    if label is None or likely_label([label]) is not None:
+    if label is None or guess_label_column([label]) is not None:
         return "model"
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", label).strip("_.-")[:64] or "model"
 
 
 def _ask_others(
-    questions: Questions, us: str, others: str | None, dealers: str | None
+    prompter: Prompter, local_name: str, others: str | None, dealers: str | None
 ) -> tuple[list[str], dict[str, str]]:
     """Return all participants, us first, and the dealers with who plays each."""
 
-    def participants(text: str) -> list[str]:
-        found = [us, *comma_separated(text)]
+    def parse_parties(text: str) -> list[str]:
+        found = [local_name, *split_list(text)]
         for name in found:
             check_name(name)
             if found.count(name) > 1:
@@ -332,45 +356,45 @@ def _ask_others(
             raise ParameterError("others: there must be one other participant at least")
         return found
 
-    def dealing(text: str) -> dict[str, str]:
-        names = comma_separated(text)
+    def parse_dealers(text: str) -> dict[str, str]:
+        names = split_list(text)
         players = {f"{name}-dealer" if name in everybody else name: name for name in names}
         found = {name: by if by in everybody else "" for name, by in players.items()}
-        check_dealers(found, everybody)
+        check_draft_dealers(found, everybody)
         return found
 
-    everybody = questions.answer(others, "The other participants, with commas", participants)
+    everybody = prompter.ask(others, "The other participants, with commas", parse_parties)
     asked = "Who deals: one or three from outside, or three of the participants"
-    return everybody, questions.answer(dealers, asked, dealing, "dealer")
+    return everybody, prompter.ask(dealers, asked, parse_dealers, "dealer")
 
 
 def _ask_task(
-    questions: Questions, task: str | None, classes: int | None, frame: Frame
+    prompter: Prompter, task: str | None, classes: int | None, frame: Frame
 ) -> dict[str, Any]:
     """Return what is learned, as far as the label does not say it by itself."""
 
     def check(text: str) -> dict[str, Any]:
-        one_of("task", list(OBJECTIVES))(text)
+        make_choice_parser("task", list(OBJECTIVES))(text)
         found = 2 if classes is None else classes
         if frame.label is not None:
-            found = len(settle_label(frame, text, agreed=classes)[1])
+            found = len(prepare_label(frame, text, n_classes=classes)[1])
         return {"task": text, **({"classes": found} if found > 2 else {})}
 
     if frame.label is None:
-        questions.require({"--task": task})
-    default = None if frame.label is None else task_of(frame)
-    return questions.answer(task, f"What is learned: {' or '.join(OBJECTIVES)}", check, default)
+        prompter.check_answerable({"--task": task})
+    default = None if frame.label is None else infer_task(frame)
+    return prompter.ask(task, f"What is learned: {' or '.join(OBJECTIVES)}", check, default)
 
 
-def _ask_align(questions: Questions, same_rows: bool | None, *, played: bool) -> bool:
+def _ask_align(prompter: Prompter, same_rows: bool | None, *, by_parties: bool) -> bool:
     """Return whether rows are aligned, which dealers that participants play cannot help with."""
 
     def check(text: str) -> bool:
-        return one_of("same_rows", ["yes", "no"])(text.lower()) == "no"
+        return make_choice_parser("same_rows", ["yes", "no"])(text.lower()) == "no"
 
-    if same_rows is not None or played:
+    if same_rows is not None or by_parties:
         return same_rows is False
-    questions.show("5. Whose rows?")
-    return questions.answer(
+    prompter.print_note("5. Whose rows?")
+    return prompter.ask(
         None, "Do all have the same rows, in the same order (yes or no)", check, "no"
     )

@@ -13,38 +13,51 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from privet.boosting.preparation import prepare
-from privet.boosting.summary import View, view_of_model, view_of_part
-from privet.cli.app import epilog_of
-from privet.cli.dealer import Certificate, ClusterFile, Key, Listen, Name, which_dealer
-from privet.cli.options import JobFile, PartyOption, columns_of, cut_counts_of, monotone_of
+from privet.boosting.preparation import prepare_data
+from privet.boosting.summary import ModelSummary, summarise_model, summarise_part
+from privet.cli.app import format_epilog
+from privet.cli.dealer import (
+    CertificateOption,
+    ClusterFileOption,
+    DealerNameOption,
+    KeyOption,
+    ListenOption,
+    select_dealer,
+)
+from privet.cli.options import (
+    JobOption,
+    PartyOption,
+    parse_constraint_list,
+    parse_cut_counts,
+    parse_feature_counts,
+)
 from privet.config.job import Job
-from privet.config.party import Cluster, PartyFile
-from privet.data.frame import ByColumn
-from privet.data.sources.base import naming
+from privet.config.party import ClusterConfig, PartyConfig
+from privet.data.frame import LazyFrame
+from privet.data.sources.base import locate_errors
 from privet.errors import DataError, ParameterError
 from privet.experiments.plots import plot_model
 from privet.federation.preflight import (
-    Finding,
-    Foreseen,
-    check_up,
-    check_up_cluster,
-    check_up_member,
-    foresee,
-    of_audit_log,
+    CheckResult,
+    TrainingForecast,
+    check_audit_log,
+    check_cluster,
+    check_member,
+    check_party,
+    forecast_training,
 )
-from privet.spec.plan import told_cuts
-from privet.storage.alignment import Alignments
+from privet.spec.plan import disclose_cut_counts
+from privet.storage.alignment import AlignmentStore
 from privet.storage.journal import AuditLog
-from privet.storage.model import is_model, load_model
+from privet.storage.model import is_model_file, read_model_file
 from privet.storage.model_part import load_part
 
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON, on stdout.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="As JSON, on stdout.")]
 
 
 def inspect(
     model: Annotated[Path, typer.Argument(help="Your part of a model, or a whole model.")],
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw it into that folder, as SVG pictures.")
     ] = None,
@@ -57,15 +70,15 @@ def inspect(
         raise ParameterError("report: is for pictures; add --plot FOLDER, or leave it out")
     about, view = _read(model)
     if plot is not None:
-        paths = plot_model(view, plot, () if report is None else _losses(report))
+        paths = plot_model(view, plot, () if report is None else _load_losses(report))
         typer.echo(f"{len(paths)} pictures are in {plot}", err=True)
     if as_json:
-        typer.echo(json.dumps({**about, **view.in_json()}, indent=2))
+        typer.echo(json.dumps({**about, **view.to_dict()}, indent=2))
         return
     if plot is not None:
         return
     console = Console(highlight=False, markup=False)
-    console.print(f"{_title(about)}, {len(view.tables)} tables")
+    console.print(f"{_format_title(about)}, {len(view.tables)} tables")
     if about["classes"]:
         console.print(f"classes: {', '.join(map(repr, about['classes']))}")
     if about.get("explain") is not None:
@@ -75,10 +88,10 @@ def inspect(
     for level in range(len(view.tables[0])):
         tests.add_column(f"level {level}", overflow="fold")
     for number, table in enumerate(view.tables, start=1):
-        tests.add_row(str(number), *(Text(test.words) for test in table))
+        tests.add_row(str(number), *(Text(test.text) for test in table))
     console.print(tests)
     shares = Table()
-    gains = None if view.by_gain is None else dict(view.by_gain)
+    gains = None if view.importances_by_gain is None else dict(view.importances_by_gain)
     shares.add_column("feature")
     shares.add_column("of")
     for column in ("importance",) if gains is None else ("importance", "by gain"):
@@ -89,14 +102,14 @@ def inspect(
     console.print(shares)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], View]:
+def _read(path: Path) -> tuple[dict[str, Any], ModelSummary]:
     """Return what a part or a whole model says of itself, and what is seen of it."""
-    if is_model(path):
-        whole = load_model(path)
-        return {"task": whole.task, "classes": list(whole.classes)}, view_of_model(whole)
+    if is_model_file(path):
+        whole = read_model_file(path)
+        return {"task": whole.task, "classes": list(whole.classes)}, summarise_model(whole)
     file = load_part(path)
     about = {
-        "model": file.model,
+        "model": file.model_id,
         "job": file.job.name,
         "party": file.part.party,
         "task": file.part.task,
@@ -104,10 +117,10 @@ def _read(path: Path) -> tuple[dict[str, Any], View]:
         "classes": list(file.classes),
         "explain": file.job.explain,
     }
-    return about, view_of_part(file.part, file.encoders)
+    return about, summarise_part(file.part, file.encoders)
 
 
-def _title(about: dict[str, Any]) -> str:
+def _format_title(about: dict[str, Any]) -> str:
     if "party" not in about:
         return f"a whole model: {about['task']}"
     return (
@@ -116,7 +129,7 @@ def _title(about: dict[str, Any]) -> str:
     )
 
 
-def _losses(path: Path) -> list[float]:
+def _load_losses(path: Path) -> list[float]:
     """Return the losses that a report has, table by table."""
     try:
         if path.exists() and not path.is_file():
@@ -138,16 +151,16 @@ def _losses(path: Path) -> list[float]:
 
 def cuts(
     party: PartyOption,
-    job: JobFile,
-    as_json: AsJson = False,
+    job: JobOption,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what a training will tell of your columns: how many cuts each has, as the job says."""
-    own, agreed = PartyFile.load(party), Job.read(job)
-    params = agreed.hyper_parameters()
-    table = _rows_that_take_part(own, agreed)
-    with naming(own.data.where):
-        columns = prepare(own.name, table, params, own.data.positive).columns
-    told = told_cuts(columns.filled_cuts, agreed.told_cuts, params.candidates)
+    own, agreed = PartyConfig.load(party), Job.read(job)
+    params = agreed.make_params()
+    table = _select_rows(own, agreed)
+    with locate_errors(own.data.display_name):
+        columns = prepare_data(own.name, table, params, own.data.positive).columns
+    told = disclose_cut_counts(columns.cut_counts, agreed.cut_disclosure, params.max_cut_count)
     if as_json:
         typer.echo(json.dumps(told and dict(zip(columns.names, told, strict=True)), indent=2))
         return
@@ -159,36 +172,36 @@ def cuts(
     typer.echo(",".join(str(count) for count in told))
 
 
-def _rows_that_take_part(own: PartyFile, job: Job) -> ByColumn:
+def _select_rows(party_config: PartyConfig, job: Job) -> LazyFrame:
     """Return our rows, or those that all have, as far as we have kept which ones these are."""
-    table = own.read_rows(job)
+    table = party_config.read_rows(job)
     if not job.align:
         return table
-    assert table.frame.ids is not None
-    kept = Alignments(own.folder, job).find(table.frame.ids.digest().hex())
+    assert table.row_data.ids is not None
+    kept = AlignmentStore(party_config.folder, job).find(table.row_data.ids.digest().hex())
     if kept is None:
         raise DataError(
-            f"{own.data.where}: numbers of cuts are those of the rows that all have, and these are "
-            "not known yet: run `privet align` with the others first"
+            f"{party_config.data.display_name}: numbers of cuts are those of the rows that all "
+            "have, and these are not known yet: run `privet align` with the others first"
         )
     return table.take(kept.rows)
 
 
-def _of_machines(job: Job, foreseen: Foreseen) -> Iterator[str]:
+def _format_machine_needs(job: Job, forecast: TrainingForecast) -> Iterator[str]:
     """Yield what a participant's machines need: its own, and those of its workers."""
-    cost = foreseen.cost
+    cost = forecast.estimate
     if job.shards == 1:
-        yield f"memory of a participant, about  {cost.memory / 1e6:,.0f} MB"
+        yield f"memory of a participant, about  {cost.memory_bytes / 1e6:,.0f} MB"
     else:
-        yield f"memory of a worker, about       {cost.memory / 1e6:,.0f} MB, of {job.shards}"
-        yield f"  of their participant          {cost.head_memory / 1e6:,.0f} MB"
-        yield f"  between it and its workers    {foreseen.of_orders / 1e6:,.1f} MB"
-    yield f"disk for a while (TMPDIR)       {cost.scratch / 1e6:,.0f} MB"
-    yield f"disk for checkpoints            {foreseen.checkpoints / 1e6:,.1f} MB"
+        yield f"memory of a worker, about       {cost.memory_bytes / 1e6:,.0f} MB, of {job.shards}"
+        yield f"  of their participant          {cost.coordinator_memory_bytes / 1e6:,.0f} MB"
+        yield f"  between it and its workers    {forecast.worker_command_bytes / 1e6:,.1f} MB"
+    yield f"disk for a while (TMPDIR)       {cost.scratch_bytes / 1e6:,.0f} MB"
+    yield f"disk for checkpoints            {forecast.checkpoint_bytes / 1e6:,.1f} MB"
 
 
 def estimate(
-    job: JobFile,
+    job: JobOption,
     samples: Annotated[int, typer.Option(help="How many rows.", min=2)],
     features: Annotated[
         str,
@@ -213,43 +226,43 @@ def estimate(
     ] = False,
     delay: Annotated[float, typer.Option(help="Milliseconds between participants.", min=0)] = 5.0,
     rate: Annotated[float, typer.Option(help="Mbit/s that all share.", min=0.001)] = 100.0,
-    as_json: AsJson = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Say what a job's training will take, before anybody starts it."""
     agreed = Job.read(job)
-    counts = columns_of(features, agreed)
+    counts = parse_feature_counts(features, agreed)
     if kept and not agreed.keep_indicators:
         raise ParameterError("kept: the job has no indicators kept; it says so by keep_indicators")
-    foreseen = foresee(
+    foreseen = forecast_training(
         agreed,
         samples,
         counts,
-        cut_counts=cut_counts_of(cuts, agreed, sum(counts)),
-        monotone=monotone_of(monotone, agreed, sum(counts)),
+        cut_counts=parse_cut_counts(cuts, agreed, sum(counts)),
+        monotone=parse_constraint_list(monotone, agreed, sum(counts)),
         kept=kept,
     )
-    found, times = foreseen.cost, foreseen.times(delay, rate)
-    figures = foreseen.figures(delay, rate)
-    time, at_most = times["ahead"], foreseen.at_most
+    found, times = foreseen.estimate, foreseen.estimate_times(delay, rate)
+    figures = foreseen.to_dict(delay, rate)
+    time, at_most = times["ahead"], foreseen.is_upper_bound
     dealers = len(agreed.dealer_names)
     dealing = "dealers" if dealers > 1 else "dealer"
-    most = agreed.hyper_parameters().candidates
+    most = agreed.make_params().max_cut_count
     if as_json:
         typer.echo(json.dumps(figures, indent=2))
         return
     for line in (
         f"rounds                          {found.rounds:,}",
-        f"between the participants        {found.online / 1e6:,.1f} MB",
-        f"{f'from the {dealing}':32}{found.offline / 1e6:,.1f} MB",
-        *([f"between the dealers             {found.between / 1e6:,.1f} MB"] * (dealers > 1)),
-        *_of_machines(agreed, foreseen),
+        f"between the participants        {found.online_bytes / 1e6:,.1f} MB",
+        f"{f'from the {dealing}':32}{found.offline_bytes / 1e6:,.1f} MB",
+        *([f"between the dealers             {found.dealer_bytes / 1e6:,.1f} MB"] * (dealers > 1)),
+        *_format_machine_needs(agreed, foreseen),
         f"masks of rows                   {found.masks}",
         f"time, about                     {time.total:,.0f} s, if correlations are dealt ahead",
         f"{'':32}{times['own'].total:,.0f} s, with a dealer on a link of its own, of that rate",
         f"{'':32}{times['shared'].total:,.0f} s, with a dealer on the participants' link",
         f"  delays of {f'{delay:g} ms':21} {time.delays:,.1f} s",
-        f"  carrying at {f'{rate:g} Mbit/s':19} {time.carrying:,.1f} s",
-        f"  computing                     {time.computing:,.1f} s on a 2.8 GHz core each, "
+        f"  carrying at {f'{rate:g} Mbit/s':19} {time.transfer_seconds:,.1f} s",
+        f"  computing                     {time.compute_seconds:,.1f} s on a 2.8 GHz core each, "
         "partly while bytes are carried",
         f"  the dealer's own link         {times['own'].dealing:,.1f} s, while all that goes on",
     ):
@@ -257,7 +270,7 @@ def estimate(
     if at_most:
         typer.echo(
             f"That is with {most} cuts of every column, the most there can be: --cuts takes the "
-            f"numbers that the job has told ({agreed.told_cuts})."
+            f"numbers that the job has told ({agreed.cut_disclosure})."
         )
 
 
@@ -265,7 +278,7 @@ audit = typer.Typer(help="Look at an audit log (`audit` in party.toml).", no_arg
 _Log = Annotated[Path, typer.Argument(help="The audit log.")]
 
 
-@audit.command(epilog=epilog_of("privet audit verify audit.log --head c24d0e5b"))
+@audit.command(epilog=format_epilog("privet audit verify audit.log --head c24d0e5b"))
 def verify(
     log: _Log,
     head: Annotated[
@@ -281,15 +294,15 @@ def verify(
     anew, or that the end of the log was cut off, shows by --head alone: keep the digest elsewhere.
     """
     found = AuditLog(log).verify(head)
-    torn = f", {found.torn} lines cut short by a failure" if found.torn else ""
-    said = f"{found.records} records, each following the one before{torn}"
-    if not found.records:
+    torn = f", {found.n_truncated} lines cut short by a failure" if found.n_truncated else ""
+    said = f"{found.n_records} records, each following the one before{torn}"
+    if not found.n_records:
         said = f"no record: there never was one, or all were removed, as --head would show{torn}"
     typer.echo(said, err=True)
-    typer.echo(found.head)
+    typer.echo(found.last_digest)
 
 
-@audit.command(epilog=epilog_of("privet audit show audit.log --json"))
+@audit.command(epilog=format_epilog("privet audit show audit.log --json"))
 def show(
     log: _Log,
     as_json: Annotated[bool, typer.Option("--json", help="Whole records, a line each.")] = False,
@@ -297,11 +310,11 @@ def show(
     """Show all records, once they are known to be whole."""
     found = AuditLog(log)
     found.verify()
-    for record in found.records():
-        typer.echo(json.dumps(record) if as_json else _in_words(record))
+    for record in found.iter_records():
+        typer.echo(json.dumps(record) if as_json else _format_record(record))
 
 
-def _in_words(record: dict[str, Any]) -> str:
+def _format_record(record: dict[str, Any]) -> str:
     start = f"{record['time'][:19]} {record.get('session', '')[:8]:8} {record['event']:6}"
     if record["event"] == "began":
         return f"{start} {record['command']} as {record['name']}, job {record['job']}"
@@ -318,20 +331,20 @@ def _in_words(record: dict[str, Any]) -> str:
     return f"{start} well; revealed: {ledger or 'nothing'}"
 
 
-_TICKS = {"good": ("✓", "green"), "doubtful": ("!", "yellow"), "bad": ("✗", "bold red")}
+_STATUS_MARKS = {"good": ("✓", "green"), "doubtful": ("!", "yellow"), "bad": ("✗", "bold red")}
 
 
 def check(
-    job: JobFile,
+    job: JobOption,
     party: Annotated[Path | None, typer.Option(help="Your own party.toml.")] = None,
     dealer: Annotated[
         bool, typer.Option("--dealer", help="Instead: you are a dealer, as `privet dealer` says.")
     ] = False,
-    key: Key = None,
-    certificate: Certificate = None,
-    name: Name = None,
-    listen: Listen = None,
-    cluster: ClusterFile = None,
+    key: KeyOption = None,
+    certificate: CertificateOption = None,
+    name: DealerNameOption = None,
+    listen: ListenOption = None,
+    cluster: ClusterFileOption = None,
     audit: Annotated[
         Path | None,
         typer.Option(help="With --dealer: the audit log that you keep.", show_default=False),
@@ -348,19 +361,19 @@ def check(
         raise ParameterError("audit: is for dealers; a participant's is in party.toml")
     if party is not None and cluster is not None:
         raise ParameterError("cluster: is for dealers; a participant's is in party.toml")
-    looking: Iterable[Finding]
+    looking: Iterable[CheckResult]
     if party is not None:
-        own = PartyFile.load(party)
-        own.check_seat(agreed)
-        looking = check_up(own, agreed)
+        own = PartyConfig.load(party)
+        own.check_membership(agreed)
+        looking = check_party(own, agreed)
     else:
-        ours = which_dealer(agreed, name)
+        ours = select_dealer(agreed, name)
         keys = str(key or f"{ours}.key"), str(certificate or f"{ours}.crt")
-        placed = Cluster() if cluster is None else Cluster.load(cluster)
-        logs = () if audit is None else (of_audit_log(audit),)
+        placed = ClusterConfig() if cluster is None else ClusterConfig.load(cluster)
+        logs = () if audit is None else (check_audit_log(audit),)
         looking = chain(
-            check_up_member(agreed, ours, *keys, listen),
-            check_up_cluster(agreed, ours, listen, placed),
+            check_member(agreed, ours, *keys, listen),
+            check_cluster(agreed, ours, listen, placed),
             logs,
         )
     console = Console(highlight=False, soft_wrap=True)
@@ -368,7 +381,7 @@ def check(
     for finding in looking:
         found.append(finding)
         if not as_json:
-            tick, style = _TICKS[finding.verdict]
+            tick, style = _STATUS_MARKS[finding.verdict]
             console.print(Text.assemble((tick, style), f" {finding.what}: {finding.text}"))
     if as_json:
         typer.echo(json.dumps([vars(finding) for finding in found], indent=2))

@@ -8,57 +8,72 @@ from typing import Annotated
 
 import typer
 
-from privet.cli.init import say, tell_next, tell_own, tell_taken_in, tell_terms, typed
-from privet.cli.options import Categorical, Decimal, Drop, Encoding, Missing, Types, table_of
+from privet.cli.init import (
+    print_job_settings,
+    print_merged_entries,
+    print_next_steps,
+    print_note,
+    print_written_files,
+    quote_path,
+)
+from privet.cli.options import (
+    CategoricalOption,
+    DecimalOption,
+    DropOption,
+    EncodingOption,
+    MissingOption,
+    TypesOption,
+    parse_table_options,
+)
 from privet.cli.prompts import (
-    Address,
-    DealerAddress,
-    Folder,
-    Id,
-    Label,
-    Name,
-    Questions,
-    TableFile,
-    TableQuestions,
+    AddressOption,
+    DealerAddressOption,
+    FolderOption,
+    IdOption,
+    LabelOption,
+    NameOption,
+    Prompter,
+    TableOption,
+    TablePrompts,
     ask_address,
-    ask_played,
-    one_of,
-    refuse_described,
+    ask_dealer_address,
+    check_table_not_described,
+    make_choice_parser,
 )
 from privet.config.draft import (
-    JOB_FILE,
-    PARTY_FILE,
-    KeyFiles,
-    OpenJob,
-    OwnSeat,
-    key_files,
-    party_text,
-    take_seats,
+    JOB_FILE_NAME,
+    PARTY_FILE_NAME,
+    JobDraft,
+    KeyPair,
+    LocalEntry,
+    format_party_toml,
+    make_key_paths,
+    write_entries,
 )
 from privet.config.job import Job
-from privet.config.members import is_open, listed
-from privet.config.party import PartyFile
-from privet.config.table import DataDescription
-from privet.data.encoding import settle_label
-from privet.data.sources.base import naming
+from privet.config.members import is_open_entry, join_names
+from privet.config.party import PartyConfig
+from privet.config.table import TableSpec
+from privet.data.encoding import prepare_label
+from privet.data.sources.base import locate_errors
 from privet.errors import DisagreementError, ParameterError
 from privet.transport.tls import load_identity
 
 
 def join(
     job: Annotated[Path, typer.Argument(help="The job, as somebody sent it to you.")],
-    name: Name = None,
-    address: Address = None,
-    dealer_address: DealerAddress = None,
-    table: TableFile = None,
-    id_: Id = None,
-    label: Label = None,
-    drop: Drop = None,
-    categorical: Categorical = None,
-    types: Types = None,
-    missing: Missing = None,
-    encoding: Encoding = None,
-    decimal: Decimal = None,
+    name: NameOption = None,
+    address: AddressOption = None,
+    dealer_address: DealerAddressOption = None,
+    table: TableOption = None,
+    id_: IdOption = None,
+    label: LabelOption = None,
+    drop: DropOption = None,
+    categorical: CategoricalOption = None,
+    types: TypesOption = None,
+    missing: MissingOption = None,
+    encoding: EncodingOption = None,
+    decimal: DecimalOption = None,
     replace: Annotated[
         list[str] | None,
         typer.Option(
@@ -66,41 +81,43 @@ def join(
             help="Take in the seat of somebody who has filled it in anew. May be repeated.",
         ),
     ] = None,
-    folder: Folder = None,
+    folder: FolderOption = None,
 ) -> None:
     """Take part in a job that you were sent: fill in your side, and take in those of others.
 
     Run it with every copy of the job that you are sent: the seats in it go into your own copy,
     job.toml, once the rest is known to be the same.
     """
-    questions = Questions()
+    questions = Prompter()
     place = folder or Path()
-    sent = OpenJob.read(job)
-    own = PartyFile.load(place / PARTY_FILE) if (place / PARTY_FILE).exists() else None
-    ours, joined = _take_in(place, sent, replace or [])
-    us = _who(questions, joined, own, name, place)
-    keys = key_files(us, place) if own is None else (Path(own.key), Path(own.certificate))
-    taken = _elsewhere(joined, us)
-    agreed = joined.as_if_filled()
-    if is_open(joined.seats[us]):
-        tell_terms(agreed)
+    sent = JobDraft.read(job)
+    own = PartyConfig.load(place / PARTY_FILE_NAME) if (place / PARTY_FILE_NAME).exists() else None
+    ours, joined = _merge_draft(place, sent, replace or [])
+    us = _ask_name(questions, joined, own, name, place)
+    keys = make_key_paths(us, place) if own is None else (Path(own.key), Path(own.certificate))
+    taken = _list_other_addresses(joined, us)
+    agreed = joined.make_placeholder_job()
+    if is_open_entry(joined.entries[us]):
+        print_job_settings(agreed)
     has_columns = us not in agreed.dealer_names
     if own is not None:
-        refuse_described(own, name, table=table, id=id_, label=label)
-    needed = {"--address": address} if is_open(joined.seats[us]) else {}
-    questions.require({**needed, "--table": own or table} if has_columns else needed)
-    seats = [_own_seat(questions, joined, us, keys, address, taken)]
-    played = next((dealer for dealer, by in agreed.played_by.items() if by == us), None)
+        check_table_not_described(own, name, table=table, id=id_, label=label)
+    needed = {"--address": address} if is_open_entry(joined.entries[us]) else {}
+    questions.check_answerable({**needed, "--table": own or table} if has_columns else needed)
+    seats = [_ask_local_entry(questions, joined, us, keys, address, taken)]
+    played = next((dealer for dealer, by in agreed.dealer_operators.items() if by == us), None)
     if played is not None:
-        keys = key_files(played, place)
+        keys = make_key_paths(played, place)
         if own is not None and own.dealer is not None:
             keys = Path(own.dealer.key), Path(own.dealer.certificate)
-        if is_open(joined.seats[played]):
-            dealer_address = ask_played(questions, dealer_address, played, seats[0].address, taken)
-        seats.append(_own_seat(questions, joined, played, keys, dealer_address, taken))
+        if is_open_entry(joined.entries[played]):
+            dealer_address = ask_dealer_address(
+                questions, dealer_address, played, seats[0].address, taken
+            )
+        seats.append(_ask_local_entry(questions, joined, played, keys, dealer_address, taken))
     party = None
     if has_columns and own is None:
-        known = table_of(
+        known = parse_table_options(
             drop=drop,
             categorical=categorical,
             types=types,
@@ -108,115 +125,129 @@ def join(
             encoding=encoding,
             decimal=decimal,
         )
-        asked = TableQuestions(questions, table, known)
-        party = party_text(us, _described(asked, agreed, us, id_, label), place, played)
-    filled, new = take_seats(joined, seats, place, party)
-    tell_taken_in(ours, filled, us)
-    changed = [seat for seat in seats if ours.seats[seat.name] != filled.seats[seat.name]]
+        asked = TablePrompts(questions, table, known)
+        party = format_party_toml(us, _ask_table_spec(asked, agreed, us, id_, label), place, played)
+    filled, new = write_entries(joined, seats, place, party)
+    print_merged_entries(ours, filled, us)
+    changed = [seat for seat in seats if ours.entries[seat.name] != filled.entries[seat.name]]
     send = "when one of them sends you its job.toml, run `privet join` with it"
     if changed:
-        tell_own(filled, changed, new)
+        print_written_files(filled, changed, new)
         send = (
-            f"send {typed(place / JOB_FILE)} back to whom you have it from; or on to "
-            f"{listed(filled.waited_for)}, if that is agreed on"
+            f"send {quote_path(place / JOB_FILE_NAME)} back to whom you have it from; or on to "
+            f"{join_names(filled.open_names)}, if that is agreed on"
         )
-    whole = not sent.waited_for and not changed
-    tell_next(filled, [seat.name for seat in seats], place, send=send, whole=whole)
+    whole = not sent.open_names and not changed
+    print_next_steps(
+        filled, [seat.name for seat in seats], place, send_advice=send, was_complete=whole
+    )
 
 
-def _described(
-    asked: TableQuestions, job: Job, us: str, id_: str | None, label: str | None
-) -> DataDescription:
+def _ask_table_spec(
+    table_prompts: TablePrompts, job: Job, local_name: str, id_: str | None, label: str | None
+) -> TableSpec:
     """Return our table, described as the job needs it: with its label, if that is ours."""
-    ids = asked.id(id_, len(job.ids.parts))
-    if job.role(us) != "active":
+    ids = table_prompts.ask_id_columns(id_, len(job.ids.parts))
+    if job.get_role(local_name) != "active":
         if label is not None:
-            raise ParameterError(f"label: the job has {job.names[job.active]} hold the label")
-        return asked.read(id=ids)[0]
-    data, frame = asked.read(id=ids, label=asked.label(label, ours=True))
-    with naming(data.where):
-        settle_label(frame, job.task, agreed=job.classes)
+            raise ParameterError(
+                f"label: the job has {job.party_names[job.label_holder_index]} hold the label"
+            )
+        return table_prompts.read_table(id=ids)[0]
+    data, frame = table_prompts.read_table(
+        id=ids, label=table_prompts.ask_label_column(label, is_label_holder=True)
+    )
+    with locate_errors(data.display_name):
+        prepare_label(frame, job.task, n_classes=job.classes)
     return data
 
 
-def _take_in(place: Path, sent: OpenJob, replace: list[str]) -> tuple[OpenJob, OpenJob]:
+def _merge_draft(folder: Path, received: JobDraft, replace: list[str]) -> tuple[JobDraft, JobDraft]:
     """Return our own copy, and the same with the seats that are filled in in another."""
-    path = place / JOB_FILE
+    path = folder / JOB_FILE_NAME
     for name in replace:
-        one_of("replace", list(sent.seats))(name)
+        make_choice_parser("replace", list(received.entries))(name)
     if not path.exists():
-        return sent, sent
-    ours = OpenJob.read(path)
-    return ours, ours.joined(sent, replace)
+        return received, received
+    ours = JobDraft.read(path)
+    return ours, ours.merge(received, replace)
 
 
-def _who(
-    questions: Questions, job: OpenJob, own: PartyFile | None, name: str | None, place: Path
+def _ask_name(
+    prompter: Prompter,
+    draft: JobDraft,
+    party_config: PartyConfig | None,
+    name: str | None,
+    folder: Path,
 ) -> str:
     """Return who we are: as party.toml says, or our keys; or else it is asked."""
-    check = one_of("name", list(job.seats))
-    known = name if own is None else own.name
+    check = make_choice_parser("name", list(draft.entries))
+    known = name if party_config is None else party_config.name
     if known is not None:
         try:
             return check(known)
         except ParameterError:
             raise ParameterError(
-                f"name: nobody called {known!r} takes part in {job.where}; there are "
-                f"{listed(list(job.seats))}. Choose the name that whoever sent the job gave you, "
-                "or have them write you into it"
+                f"name: nobody called {known!r} takes part in {draft.display_name}; there are "
+                f"{join_names(list(draft.entries))}. Choose the name that whoever sent the job "
+                "gave you, or have them write you into it"
             ) from None
-    players = job.as_if_filled().played_by
+    players = draft.make_placeholder_job().dealer_operators
     with_keys = [
-        each for each in job.seats if key_files(each, place)[0].exists() and each not in players
+        each
+        for each in draft.entries
+        if make_key_paths(each, folder)[0].exists() and each not in players
     ]
     if len(with_keys) == 1:
         return with_keys[0]
-    waited_for = job.waited_for
-    if not questions.can_ask or not waited_for:
+    waited_for = draft.open_names
+    if not prompter.is_interactive or not waited_for:
         raise ParameterError(
-            f"name: say who you are with --name: {listed(list(job.seats))}; or with --folder where "
-            "your files are"
+            f"name: say who you are with --name: {join_names(list(draft.entries))}; or with "
+            "--folder where your files are"
         )
     default = waited_for[0] if len(waited_for) == 1 else None
-    return questions.answer(None, f"Who are you: {listed(waited_for)}", check, default)
+    return prompter.ask(None, f"Who are you: {join_names(waited_for)}", check, default)
 
 
-def _elsewhere(job: OpenJob, us: str) -> list[str]:
+def _list_other_addresses(draft: JobDraft, local_name: str) -> list[str]:
     """Return the addresses of everybody else."""
-    players = job.as_if_filled().played_by
+    players = draft.make_placeholder_job().dealer_operators
     return [
         str(seat["address"])
-        for name, seat in job.seats.items()
-        if not is_open(seat) and us not in (name, players.get(name))
+        for name, seat in draft.entries.items()
+        if not is_open_entry(seat) and local_name not in (name, players.get(name))
     ]
 
 
-def _own_seat(
-    questions: Questions,
-    job: OpenJob,
+def _ask_local_entry(
+    prompter: Prompter,
+    draft: JobDraft,
     name: str,
-    keys: KeyFiles,
+    key_pair: KeyPair,
     address: str | None,
-    taken: Sequence[str],
-) -> OwnSeat:
+    used_addresses: Sequence[str],
+) -> LocalEntry:
     """Return our seat: to be filled in; or filled in by us, which our keys show."""
-    seat = job.seats[name]
-    if is_open(seat):
-        return OwnSeat(name, ask_address(questions, address, taken), keys)
-    if not keys[0].exists():
+    seat = draft.entries[name]
+    if is_open_entry(seat):
+        return LocalEntry(name, ask_address(prompter, address, used_addresses), key_pair)
+    if not key_pair[0].exists():
         raise DisagreementError(
-            f"the seat of {name} in {job.where} is filled in, with the fingerprint "
-            f"{seat['fingerprint']}, and its key is not here ({keys[0]}): if that is you, say "
+            f"the seat of {name} in {draft.display_name} is filled in, with the fingerprint "
+            f"{seat['fingerprint']}, and its key is not here ({key_pair[0]}): if that is you, say "
             "where your files are with --folder; if it is not, say who you are with --name"
         )
-    fingerprint = load_identity(*keys).fingerprint
+    fingerprint = load_identity(*key_pair).fingerprint
     if fingerprint != seat["fingerprint"]:
         raise DisagreementError(
-            f"the seat of {name} in {job.where} is filled in with another key: "
+            f"the seat of {name} in {draft.display_name} is filled in with another key: "
             f"{seat['fingerprint']}, and yours is {fingerprint}. Somebody else has done that: ask "
             "whoever sent you the job"
         )
     if address is None or address == seat["address"]:
-        return OwnSeat(name, str(seat["address"]), keys)
-    say(f"your address was {seat['address']}; the others take the new one with --replace {name}")
-    return OwnSeat(name, ask_address(questions, address, taken), keys)
+        return LocalEntry(name, str(seat["address"]), key_pair)
+    print_note(
+        f"your address was {seat['address']}; the others take the new one with --replace {name}"
+    )
+    return LocalEntry(name, ask_address(prompter, address, used_addresses), key_pair)

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from privet.config.job import Job
-from privet.data.partition import Partition
+from privet.data.partition import ColumnPartition
 from privet.errors import ParameterError
-from privet.spec.plan import Monotone, check_told
+from privet.spec.plan import MonotoneConstraints, check_disclosed_cut_counts
 
 
-def any_of(names: Iterable[str]) -> Callable[[], list[str]]:
+def complete_from(names: Iterable[str]) -> Callable[[], list[str]]:
     """Return what offers names to a shell that completes a word; without a fit it offers files."""
     return lambda: list(names)
 
@@ -26,30 +26,30 @@ def check_wait(seconds: float) -> float:
     return seconds
 
 
-JobFile = Annotated[Path, typer.Option("--job", help="The job, as all have it.")]
-Dealers = Annotated[int, typer.Option(help="1, or 3, of whom none knows a mask.")]
+JobOption = Annotated[Path, typer.Option("--job", help="The job, as all have it.")]
+DealersOption = Annotated[int, typer.Option(help="1, or 3, of whom none knows a mask.")]
 
-Wait = Annotated[
+WaitOption = Annotated[
     float, typer.Option(help="Seconds to wait for the others to start.", callback=check_wait)
 ]
 PartyOption = Annotated[Path, typer.Option("--party", help="Your own party.toml.")]
 
 
-def columns_of(text: str, job: Job) -> list[int]:
+def parse_feature_counts(text: str, job: Job) -> list[int]:
     """Return how many columns each participant has, from what somebody typed."""
     try:
         counts = [int(part) for part in text.split(",")]
     except ValueError:
         counts = []
-    if len(counts) != len(job.names) or min(counts) < 0 or not sum(counts):
+    if len(counts) != len(job.party_names) or min(counts) < 0 or not sum(counts):
         raise ParameterError(
-            f"features: {text!r} is not {len(job.names)} numbers, one for each of "
-            f"{', '.join(job.names)}"
+            f"features: {text!r} is not {len(job.party_names)} numbers, one for each of "
+            f"{', '.join(job.party_names)}"
         )
     return counts
 
 
-def cut_counts_of(text: str | None, job: Job, n_features: int) -> tuple[int, ...] | None:
+def parse_cut_counts(text: str | None, job: Job, n_features: int) -> tuple[int, ...] | None:
     """Return how many cuts each column has, from what somebody typed; None if nobody did."""
     if text is None:
         return None
@@ -63,11 +63,13 @@ def cut_counts_of(text: str | None, job: Job, n_features: int) -> tuple[int, ...
         raise ParameterError(
             f"cuts: {text!r} is not {n_features} numbers, one for each column, or one for all"
         )
-    check_told(counts, job.told_cuts, job.hyper_parameters().candidates)
+    check_disclosed_cut_counts(counts, job.cut_disclosure, job.make_params().max_cut_count)
     return counts
 
 
-def monotone_of(text: str | None, job: Job, n_features: int) -> Monotone | None:
+def parse_constraint_list(
+    text: str | None, job: Job, n_features: int
+) -> MonotoneConstraints | None:
     """Return the constraint of each column, from what somebody typed; None if nobody did."""
     if text is None:
         return None if job.monotone else ()
@@ -84,10 +86,10 @@ def monotone_of(text: str | None, job: Job, n_features: int) -> Monotone | None:
     return signs
 
 
-def constraints_of(typed: Sequence[str] | None) -> dict[str, int]:
+def parse_constraints(texts: Sequence[str] | None) -> dict[str, int]:
     """Return which columns are constrained how, from what somebody typed."""
     found: dict[str, int] = {}
-    for text in typed or ():
+    for text in texts or ():
         column, _, sign = text.rpartition("=")
         if not column or sign not in ("1", "+1", "-1"):
             raise ParameterError(
@@ -98,7 +100,7 @@ def constraints_of(typed: Sequence[str] | None) -> dict[str, int]:
     return found
 
 
-def partition_of(
+def parse_partition(
     columns: Sequence[str] | None, file: str | None, active: str | None
 ) -> tuple[dict[str, list[str]] | None, str | None]:
     """Return whose columns are whose and who has the label, from what somebody typed.
@@ -108,7 +110,7 @@ def partition_of(
     if not columns:
         if file is None:
             return None, active
-        read = Partition.read(file)
+        read = ColumnPartition.read(file)
         return read.columns, active or read.active
     if file is not None:
         raise ParameterError(f"partition: --columns says it as well as {file}; leave one out")
@@ -125,21 +127,21 @@ def partition_of(
     return wanted, active
 
 
-def given(context: typer.Context) -> set[str]:
+def get_explicit_options(context: typer.Context) -> set[str]:
     """Return the parameters that somebody typed, as opposed to those that have their default."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}
 
 
 _PATTERNS = "Columns by name or pattern (*, ?), as zip,income*; may be repeated."
-Drop = Annotated[
+DropOption = Annotated[
     list[str] | None, typer.Option(metavar="COLUMN,...", help=f"Leave these out. {_PATTERNS}")
 ]
-Categorical = Annotated[
+CategoricalOption = Annotated[
     list[str] | None,
     typer.Option(metavar="COLUMN,...", help=f"These are categories. {_PATTERNS}"),
 ]
-Types = Annotated[
+TypesOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="COLUMN=TYPE",
@@ -147,7 +149,7 @@ Types = Annotated[
         "'date %d.%m.%Y' says how it is written. May be repeated.",
     ),
 ]
-Missing = Annotated[
+MissingOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="[COLUMN=]TEXT",
@@ -155,46 +157,46 @@ Missing = Annotated[
         "repeated.",
     ),
 ]
-Names = Annotated[
+NamesOption = Annotated[
     str | None,
     typer.Option(metavar="NAME,...", help="The columns' names, of a CSV file without a header."),
 ]
-Separator = Annotated[
+SeparatorOption = Annotated[
     str | None,
     typer.Option(help="Of a CSV file: one of , ; | and tab.", show_default="found in the file"),
 ]
-Quote = Annotated[
+QuoteOption = Annotated[
     str | None,
     typer.Option(help="Of a CSV file: around cells; '' for none.", show_default='"'),
 ]
-Encoding = Annotated[
+EncodingOption = Annotated[
     str | None, typer.Option(help="Of a CSV file: utf-8 or latin-1.", show_default="utf-8")
 ]
-Decimal = Annotated[
+DecimalOption = Annotated[
     str | None, typer.Option(help="Before a number's fraction: '.' or ','.", show_default=".")
 ]
-Query = Annotated[
+QueryOption = Annotated[
     str | None, typer.Option(help="Instead of a file: a query to PostgreSQL.", show_default=False)
 ]
-Database = Annotated[
+DatabaseOption = Annotated[
     str | None,
     typer.Option(
         help="Whom to ask: a service of libpq's service file, or an address.",
         show_default="libpq's environment",
     ),
 ]
-Positive = Annotated[
+PositiveOption = Annotated[
     str | None,
     typer.Option(
         help="The label's value that is the positive class.", show_default="the last in order"
     ),
 ]
 
-Weight = Annotated[
+WeightOption = Annotated[
     str | None,
     typer.Option(help="The column of weights: how much a row counts.", show_default=False),
 ]
-ClassWeights = Annotated[
+ClassWeightOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="balanced|CLASS=WEIGHT",
@@ -204,7 +206,7 @@ ClassWeights = Annotated[
 ]
 
 
-def table_of(
+def parse_table_options(
     *,
     query: str | None = None,
     database: str | None = None,
@@ -226,30 +228,30 @@ def table_of(
     said: dict[str, Any] = {
         "query": query,
         "database": database,
-        "columns": _listed(columns),
-        "drop": _listed(drop),
-        "categorical": _listed(categorical),
-        "types": _pairs("types", types),
-        "missing": _missing(missing or ()),
+        "columns": _split_lists(columns),
+        "drop": _split_lists(drop),
+        "categorical": _split_lists(categorical),
+        "types": _parse_pairs("types", types),
+        "missing": _parse_missing(missing or ()),
         "names": None if names is None else [name.strip() for name in names.split(",")],
         "separator": {"tab": "\t", "\\t": "\t"}.get(separator or "", separator),
         "encoding": encoding,
         "decimal": decimal,
         "positive": positive,
         "weight": weight,
-        "class_weight": _class_weight(class_weight or ()),
+        "class_weight": _parse_class_weight(class_weight or ()),
     }
     found = {key: value for key, value in said.items() if value}
     return found if quote is None else {**found, "quote": quote}
 
 
-def _listed(texts: Sequence[str] | None) -> list[str]:
+def _split_lists(texts: Sequence[str] | None) -> list[str]:
     # An empty text is the name of a column that has none: an index, often.
     parts = (part.strip() for text in texts or () for part in text.split(","))
     return [part for part in parts if part or "" in (texts or ())]
 
 
-def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
+def _parse_pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     pairs = {}
     for text in texts or ():
         name, found, value = text.partition("=")
@@ -259,7 +261,7 @@ def _pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     return pairs
 
 
-def _class_weight(texts: Sequence[str]) -> str | dict[str, float]:
+def _parse_class_weight(texts: Sequence[str]) -> str | dict[str, float]:
     """Return "balanced", or weights by class."""
     if list(texts) == ["balanced"]:
         return "balanced"
@@ -272,7 +274,7 @@ def _class_weight(texts: Sequence[str]) -> str | dict[str, float]:
         ) from None
 
 
-def _missing(texts: Sequence[str]) -> list[str] | dict[str, list[str]]:
+def _parse_missing(texts: Sequence[str]) -> list[str] | dict[str, list[str]]:
     """Return what stands for missing values: everywhere, or by column as soon as one is named."""
     if not any("=" in text.strip("=") for text in texts):
         return list(texts)

@@ -14,12 +14,12 @@ import threading
 from collections.abc import Iterator
 
 from privet.config.job import Job
-from privet.config.party import OwnDealer, PartyFile
-from privet.errors import INTERRUPTED, PrivetError
-from privet.federation.dealer import deal
-from privet.federation.monitoring.events import Event, Tell, silent
-from privet.federation.session.retry import persist
-from privet.federation.session.session import Seat, seated
+from privet.config.party import LocalDealerConfig, PartyConfig
+from privet.errors import EXIT_CODE_INTERRUPTED, PrivetError
+from privet.federation.dealer import run_dealer_session
+from privet.federation.monitoring.events import Event, EventHandler, discard_event
+from privet.federation.session.retry import run_with_retry
+from privet.federation.session.session import LocalMember, open_session
 
 _END_SECONDS = 10.0
 """How long our dealer may take to end after us."""
@@ -27,17 +27,17 @@ _END_SECONDS = 10.0
 
 @contextlib.contextmanager
 def own_dealer(
-    own: PartyFile,
+    own: PartyConfig,
     job: Job,
     wait: float,
-    tell: Tell,
+    tell: EventHandler,
     *,
     service: bool = False,
     keep: bool = False,
 ) -> Iterator[None]:
     """Have the dealer that we play there as long as we are, in a service session after session."""
-    names = [dealer for dealer, player in job.played_by.items() if player == own.name]
-    if not names or own.dealt:
+    names = [dealer for dealer, player in job.dealer_operators.items() if player == own.name]
+    if not names or own.preprocessing_paths:
         yield
         return
     (name,) = names
@@ -66,7 +66,9 @@ def own_dealer(
         process.join()
 
 
-def _deal(job: str, name: str, ours: OwnDealer, wait: float, service: bool, keep: bool) -> None:
+def _deal(
+    job: str, name: str, ours: LocalDealerConfig, wait: float, service: bool, keep: bool
+) -> None:
     """Be that dealer; whatever it fails with, the others of the job are told, and we are.
 
     It ends with the participant that plays it, even if that is killed: nobody would stop it, and it
@@ -76,23 +78,23 @@ def _deal(job: str, name: str, ours: OwnDealer, wait: float, service: bool, keep
     agreed = Job.model_validate_json(job)
     keys = ours.key, ours.certificate, ours.listen
 
-    def sit(seconds: float) -> contextlib.AbstractContextManager[Seat]:
-        return seated(agreed, name, *keys, wait=seconds)
+    def sit(seconds: float) -> contextlib.AbstractContextManager[LocalMember]:
+        return open_session(agreed, name, *keys, timeout=seconds)
 
-    def session(seat: Seat) -> None:
-        deal(seat)
+    def session(seat: LocalMember) -> None:
+        run_dealer_session(seat)
 
     try:
-        persist(sit, session, wait, silent, service=service, keep=keep)
+        run_with_retry(sit, session, wait, discard_event, is_service=service, keep_running=keep)
     except PrivetError as error:
         print(f"{name}: {error}", file=sys.stderr, flush=True)  # noqa: T201
         sys.exit(error.exit_code)
     except KeyboardInterrupt:  # Ctrl-C reaches both of us
-        sys.exit(INTERRUPTED)
+        sys.exit(EXIT_CODE_INTERRUPTED)
 
 
 def _end_with_player() -> None:
     player = multiprocessing.parent_process()
     assert player is not None
     player.join()
-    os._exit(INTERRUPTED)
+    os._exit(EXIT_CODE_INTERRUPTED)

@@ -10,37 +10,37 @@ from typing import Annotated
 
 import typer
 
-from privet.cli.app import COMMAND
-from privet.cli.console import LogFormat, telling
-from privet.cli.federation import ModelOption, NewRows, OtherJob, tell_reveals
-from privet.cli.options import PartyOption, Wait
+from privet.cli.app import current_command
+from privet.cli.console import LogFormat, open_event_bus
+from privet.cli.federation import OtherJobOption, PartPathOption, QueryOption, emit_disclosures
+from privet.cli.options import PartyOption, WaitOption
 from privet.cli.own_dealer import own_dealer
 from privet.config.job import Job
-from privet.config.party import Endpoint, PartyFile
-from privet.config.table import DataDescription
+from privet.config.party import EndpointConfig, PartyConfig
+from privet.config.table import TableSpec
 from privet.errors import PeerError, UnavailableError
-from privet.federation.commands import alone
-from privet.federation.monitoring.events import Event, Tell, audited, recorded
-from privet.federation.prediction.prediction import load_own_part
-from privet.federation.serving.model import Newest, ServedModel, WatchedModel
+from privet.federation.commands import lock_job_or_warn
+from privet.federation.monitoring.events import Event, EventHandler, audit_session, record_run
+from privet.federation.prediction.prediction import load_local_part
+from privet.federation.serving.model import GetModel, ReloadingModel, ServedModel
 from privet.federation.serving.request_queue import RequestQueue
-from privet.federation.serving.server import Server
-from privet.federation.session.retry import persist
-from privet.federation.session.session import WAIT_SECONDS, Seat, seated
+from privet.federation.serving.server import ServiceRunner
+from privet.federation.session.retry import run_with_retry
+from privet.federation.session.session import WAIT_SECONDS, LocalMember, open_session
 
 
-class _Stopped(KeyboardInterrupt):
+class _StoppedEarly(KeyboardInterrupt):
     """Somebody stops the service while the others are not there: nothing is left to be done."""
 
 
 def serve(
     party: PartyOption,
-    model: ModelOption,
+    part: PartPathOption,
     data: Annotated[
         str | None,
         typer.Option(help="The rows to answer for.", show_default="those of party.toml"),
     ] = None,
-    query: NewRows = None,
+    query: QueryOption = None,
     http: Annotated[
         str | None,
         typer.Option(
@@ -51,117 +51,134 @@ def serve(
     keep: Annotated[
         bool, typer.Option("--keep", help="Stay when the recipient ends the service.")
     ] = False,
-    job: OtherJob = None,
-    wait: Wait = WAIT_SECONDS,
+    job: OtherJobOption = None,
+    wait: WaitOption = WAIT_SECONDS,
     log_format: LogFormat = "text",
 ) -> None:
     """Stay connected and answer predictions by ids; the recipient is asked over HTTP.
 
     Whoever is lost is waited for, and a new model in place of the old one is taken up.
     """
-    with telling(log_format) as tell, contextlib.ExitStack() as stack:
-        own = PartyFile.load(party)
-        agreed = load_own_part(own, model, None).job if job is None else Job.read(job)
-        stack.enter_context(alone(own, agreed, "serve", tell))
-        stack.enter_context(recorded(own.folder, agreed, own.name, COMMAND.get(), tell, job))
+    with open_event_bus(log_format) as tell, contextlib.ExitStack() as stack:
+        own = PartyConfig.load(party)
+        agreed = load_local_part(own, part, None).job if job is None else Job.read(job)
+        stack.enter_context(lock_job_or_warn(own, agreed, "serve", tell))
+        stack.enter_context(
+            record_run(own.folder, agreed, own.name, current_command.get(), tell, job)
+        )
         stack.enter_context(own_dealer(own, agreed, wait, tell, service=True, keep=keep))
 
-        def load() -> ServedModel:
-            file = load_own_part(own, model, agreed)
+        def load_model() -> ServedModel:
+            file = load_local_part(own, part, agreed)
             if job is None:
-                _warn_of_seats(file.job, agreed, tell)
+                _warn_about_addresses(file.job, agreed, tell)
             return ServedModel(file, own.read_new_rows(agreed, file.encoders, data, query))
 
         @contextlib.contextmanager
-        def sit(seconds: float) -> Iterator[Seat]:
+        def open_service_session(seconds: float) -> Iterator[LocalMember]:
             keys = own.key, own.certificate, own.listen
             with (
-                audited(own.audit, agreed, own.name, COMMAND.get(), tell),
-                seated(agreed, own.name, *keys, wait=seconds, tell=tell) as seat,
+                audit_session(own.audit, agreed, own.name, current_command.get(), tell),
+                open_session(agreed, own.name, *keys, timeout=seconds, emit=tell) as seat,
             ):
                 yield seat
 
-        is_recipient = own.name == agreed.names[agreed.recipient_index]
-        endpoint = own.endpoint.at(http) if is_recipient else own.endpoint
+        is_recipient = own.name == agreed.party_names[agreed.recipient_index]
+        endpoint = own.endpoint.with_address(http) if is_recipient else own.endpoint
         queue = None
         if is_recipient:
             queue = RequestQueue(
-                explains=agreed.explain is not None,
-                most_waiting=endpoint.most_waiting,
-                peers=[n for n in (*agreed.names, *agreed.dealer_names) if n != own.name],
+                has_explanations=agreed.explain is not None,
+                max_queued=endpoint.most_waiting,
+                peers=[n for n in (*agreed.party_names, *agreed.dealer_names) if n != own.name],
             )
-        server: Server | None = None
+        server: ServiceRunner | None = None
 
-        def tell_of_model(event: Event) -> None:
+        def emit_model_event(event: Event) -> None:
             if queue is not None:
-                queue.served.refused_models += event.fields.get("refused", False)
+                queue.stats.refused_models += event.fields.get("refused", False)
             tell(event)
 
-        def session(seat: Seat) -> None:
+        def run_session(seat: LocalMember) -> None:
             nonlocal server
-            if queue is not None and queue.closed:
+            if queue is not None and queue.is_closed:
                 return
             if server is None:
                 # Whatever fails here, before all have met, is told to the others.
-                watched = WatchedModel(model, load, tell_of_model, aligned=agreed.align)
+                watched = ReloadingModel(
+                    part, load_model, emit_model_event, rows_are_aligned=agreed.align
+                )
                 newest = stack.enter_context(watched)
                 if queue is not None:
-                    stack.enter_context(_asked(own.data, endpoint, queue, agreed, newest, tell))
-                server = Server(newest, own.folder, queue, own.cluster)
+                    stack.enter_context(
+                        _run_endpoint(own.data, endpoint, queue, agreed, newest, tell)
+                    )
+                server = ServiceRunner(newest, own.folder, queue, own.cluster)
             try:
-                server.serve(seat)
+                server.run_session(seat)
             except PeerError:
-                if queue is None or not queue.closed:
+                if queue is None or not queue.is_closed:
                     raise
                 # Stopped while somebody was lost: what was asked is refused, and that is all.
             finally:
-                tell_reveals(server.revealed, tell)
+                emit_disclosures(server.disclosures, tell)
 
-        with contextlib.suppress(_Stopped):
-            persist(sit, session, wait, tell, service=True, keep=keep and not is_recipient)
+        with contextlib.suppress(_StoppedEarly):
+            run_with_retry(
+                open_service_session,
+                run_session,
+                wait,
+                tell,
+                is_service=True,
+                keep_running=keep and not is_recipient,
+            )
         if queue is None:
             tell(Event("done", "the recipient has ended the service"))
         else:
-            text = f"served {queue.served.requests:,} requests"
-            tell(Event("done", text, vars(queue.served)))
+            text = f"served {queue.stats.requests:,} requests"
+            tell(Event("done", text, vars(queue.stats)))
 
 
-def _warn_of_seats(new: Job, agreed: Job, tell: Tell) -> None:
+def _warn_about_addresses(new_job: Job, running_job: Job, emit: EventHandler) -> None:
     """Tell whoever gives no job that the next start would meet the others elsewhere than we do."""
-    before = agreed.seats()
-    others = [f"{k}: {before.get(k)} here" for k, v in new.seats().items() if before.get(k) != v]
+    before = running_job.list_connection_settings()
+    others = [
+        f"{k}: {before.get(k)} here"
+        for k, v in new_job.list_connection_settings().items()
+        if before.get(k) != v
+    ]
     if others:
         text = (
             "warning: the new model was trained at other addresses or with other keys than this "
             f"service has ({', '.join(others)}), and the next start would use those: from now on "
             "start it with --job, and the job that this one was started with"
         )
-        tell(Event("warning", text))
+        emit(Event("warning", text))
 
 
 @contextlib.contextmanager
-def _asked(
-    data: DataDescription,
-    endpoint: Endpoint,
+def _run_endpoint(
+    table_spec: TableSpec,
+    endpoint: EndpointConfig,
     queue: RequestQueue,
     job: Job,
-    newest: Newest,
-    tell: Tell,
+    get_model: GetModel,
+    emit: EventHandler,
 ) -> Iterator[None]:
     """Have the endpoint there, until somebody stops the service."""
     try:
-        from privet.web.schema import Reader
-        from privet.web.server import serving_http
+        from privet.web.schema import RequestParser
+        from privet.web.server import run_endpoint
     except ModuleNotFoundError as error:
         raise UnavailableError(
             f"{error.name}, which the endpoint needs, is not installed: pip install 'privet[serve]'"
         ) from None
-    reader = Reader(
+    reader = RequestParser(
         job.ids.parts,
         endpoint.most_rows,
-        queue.explains,
-        described=data,
-        encoders=lambda: newest().file.encoders,
+        queue.has_explanations,
+        table_spec=table_spec,
+        get_encoders=lambda: get_model().part_file.encoders,
     )
     about = {"job": job.name}
     scheme = "https" if endpoint.certificate else "http"
@@ -169,28 +186,28 @@ def _asked(
         text = (
             "endpoint: the token travels in the clear: give a certificate, or have a proxy do TLS"
         )
-        tell(Event("warning", text))
-    with serving_http(endpoint, queue, reader, about, tell) as port, _drained(queue):
+        emit(Event("warning", text))
+    with run_endpoint(endpoint, queue, reader, about, emit) as port, _stop_on_signal(queue):
         text = f"asking is on {scheme}://{endpoint.host}:{port}/predict"
-        tell(Event("http", text, {"port": port, "scheme": scheme}))
+        emit(Event("http", text, {"port": port, "scheme": scheme}))
         yield
 
 
 @contextlib.contextmanager
-def _drained(queue: RequestQueue) -> Iterator[None]:
+def _stop_on_signal(queue: RequestQueue) -> Iterator[None]:
     """End the service, not the process, when somebody interrupts or terminates it."""
     numbers = (signal.SIGINT, signal.SIGTERM)
 
-    def close(*_: object) -> None:
+    def handle_signal(*_: object) -> None:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)  # a second time ends the process
         waiting = queue.status == "waiting"
         # In a thread of its own: the main one may be in the middle of using the queue.
         threading.Thread(target=queue.close, args=("the service was stopped",)).start()
         if waiting:
-            raise _Stopped
+            raise _StoppedEarly
 
-    before = [signal.signal(number, close) for number in numbers]
+    before = [signal.signal(number, handle_signal) for number in numbers]
     try:
         yield
     finally:

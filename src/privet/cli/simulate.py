@@ -21,55 +21,63 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from privet.boosting.cost_estimate import Estimate
+from privet.boosting.cost_estimate import CostEstimate
 from privet.boosting.model import Model
-from privet.boosting.simulation import PLAIN, protocols
+from privet.boosting.simulation import PLAINTEXT, list_protocols
 from privet.cli.options import (
-    Categorical,
-    ClassWeights,
-    Database,
-    Dealers,
-    Decimal,
-    Drop,
-    Encoding,
-    Missing,
-    Names,
-    Positive,
-    Query,
-    Quote,
-    Separator,
-    Types,
-    Weight,
-    any_of,
-    constraints_of,
-    given,
-    partition_of,
-    table_of,
+    CategoricalOption,
+    ClassWeightOption,
+    DatabaseOption,
+    DealersOption,
+    DecimalOption,
+    DropOption,
+    EncodingOption,
+    MissingOption,
+    NamesOption,
+    PositiveOption,
+    QueryOption,
+    QuoteOption,
+    SeparatorOption,
+    TypesOption,
+    WeightOption,
+    complete_from,
+    get_explicit_options,
+    parse_constraints,
+    parse_partition,
+    parse_table_options,
 )
 from privet.data.datasets import DATASETS
-from privet.data.partition import N_PARTIES
+from privet.data.partition import DEFAULT_N_PARTIES
 from privet.errors import ParameterError
-from privet.experiments.comparison import N_SPLITS, Comparison, Measured, Progress, compare
+from privet.experiments.comparison import (
+    DEFAULT_N_SPLITS,
+    Comparison,
+    ComparisonProgress,
+    Measurement,
+    compare,
+)
 from privet.experiments.experiment import Experiment, Scenario, run
-from privet.experiments.plots import check_plot, plot
+from privet.experiments.plots import check_plot_path, plot_comparison
 from privet.experiments.report import Report
 from privet.federation.monitoring.report import Reveal, ValidationReport
 from privet.filesystem import check_writable
 from privet.objectives.regression import OBJECTIVES
 from privet.runtime.local.network import NETWORKS
-from privet.spec.params import spelled_out
-from privet.spec.plan import Cuts
-from privet.storage.model import save_model
+from privet.spec.params import with_hyper_parameters
+from privet.spec.plan import CutDisclosure
+from privet.storage.model import write_model_file
 
 
-def run_comparison(scenario: Scenario, splits: int, report: str | None, figure: str | None) -> None:
+def run_comparison(
+    scenario: Scenario, n_splits: int, report_path: str | None, plot_path: str | None
+) -> None:
     """Compare, show what came out, and write what was asked for."""
-    if report is not None:
-        check_writable(report)
-    if figure is not None:
-        if report is not None and Path(report).resolve() == Path(figure).resolve():
-            raise ParameterError(f"plot: {figure} is where the report goes; give another name")
-        check_plot(figure)
+    if report_path is not None:
+        check_writable(report_path)
+    if plot_path is not None:
+        if report_path is not None and Path(report_path).resolve() == Path(plot_path).resolve():
+            raise ParameterError(f"plot: {plot_path} is where the report goes; give another name")
+        check_plot_path(plot_path)
     with ProgressBar(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -79,26 +87,26 @@ def run_comparison(scenario: Scenario, splits: int, report: str | None, figure: 
     ) as bar:
         task = bar.add_task("", total=1.0, visible=False)
 
-        def on_progress(progress: Progress) -> None:
+        def on_progress(progress: ComparisonProgress) -> None:
             if not bar.tasks[0].visible:  # the first that is heard
                 bar.console.print(
                     f"{progress.n_trainings} trainings of {scenario.params['tables']} tables, in "
-                    f"the clear, over {splits} splits",
+                    f"the clear, over {n_splits} splits",
                     highlight=False,
                 )
-            now = min(progress.done + 1, progress.n_trainings)
+            now = min(progress.n_done + 1, progress.n_trainings)
             bar.update(
                 task,
-                completed=progress.share,
+                completed=progress.fraction,
                 description=f"training {now}/{progress.n_trainings}",
                 visible=True,
             )
 
-        found = compare(scenario, splits, on_progress)
-    if report is not None:
-        found.write(report)
-    if figure is not None:
-        plot(found, figure)
+        found = compare(scenario, n_splits, on_progress)
+    if report_path is not None:
+        found.write(report_path)
+    if plot_path is not None:
+        plot_comparison(found, plot_path)
     _show(found)
 
 
@@ -107,7 +115,7 @@ def _show(comparison: Comparison) -> None:
     metric = comparison.metric
     smaller = " (smaller is better)" if metric in comparison.errors else ""
     measured = [group.metrics[metric] for group in comparison.groups]
-    decimals = _decimals([value.mean for value in measured])
+    decimals = _count_decimals([value.mean for value in measured])
     table = Table(
         title=Text(
             f"{comparison.data}: {metric}{smaller} on {comparison.n_test_samples:,} test rows, "
@@ -123,8 +131,8 @@ def _show(comparison: Comparison) -> None:
         table.add_row(
             comparison.describe(group),
             str(group.n_columns),
-            _in_words(value, decimals),
-            "" if gain is None else _in_words(gain, decimals, "+"),
+            _format_measurement(value, decimals),
+            "" if gain is None else _format_measurement(gain, decimals, "+"),
         )
     console.print(table)
     gained = f"A gain is how much smaller {metric} gets. One" if smaller else "A gain"
@@ -136,20 +144,20 @@ def _show(comparison: Comparison) -> None:
         console.print(text)
 
 
-def _decimals(means: list[float | None]) -> int:
+def _count_decimals(means: list[float | None]) -> int:
     """Return how many decimals show four digits of the largest."""
     largest = max((abs(mean) for mean in means if mean), default=1.0)
     return max(0, 3 - math.floor(math.log10(largest)))
 
 
-def _in_words(value: Measured, decimals: int, sign: str = "") -> str:
+def _format_measurement(value: Measurement, decimals: int, sign: str = "") -> str:
     if value.mean is None or value.high is None:
         return "undefined: a class has no row"
     return f"{value.mean:{sign},.{decimals}f} ± {value.high - value.mean:,.{decimals}f}"
 
 
-_TABLES_SHOWN = 10
-_PLACES = {
+_MAX_TABLES_SHOWN = 10
+_DEALER_MODE_TEXTS = {
     "ahead": "correlations dealt ahead",
     "own": "dealer on a link of its own",
     "shared": "dealer on the shared link",
@@ -163,14 +171,14 @@ def show_experiment(model: Model, report: Report) -> None:
     tests.add_column("table", justify="right")
     for level in range(model.depth):
         tests.add_column(f"level {level}", overflow="fold")
-    for table in range(min(model.n_tables, _TABLES_SHOWN)):
+    for table in range(min(model.n_tables, _MAX_TABLES_SHOWN)):
         tests.add_row(
             str(table + 1),
             *(Text(_format_split(model, table, level)) for level in range(model.depth)),
         )
     console.print(tests)
-    if model.n_tables > _TABLES_SHOWN:
-        console.print(f"and {model.n_tables - _TABLES_SHOWN} more tables (--save, --report)")
+    if model.n_tables > _MAX_TABLES_SHOWN:
+        console.print(f"and {model.n_tables - _MAX_TABLES_SHOWN} more tables (--save, --report)")
 
     console.print(
         f"\n{report.data}: {report.n_samples} training rows, {report.n_features} features over "
@@ -203,31 +211,31 @@ def show_experiment(model: Model, report: Report) -> None:
     if secure:
         metrics.add_column("plain", justify="right")
     for name, value in report.metrics.items():
-        plain = [_metric(report.plain_metrics[name])] if secure else []
-        metrics.add_row(name, _metric(value), *plain)
+        plain = [_format_metric(report.plain_metrics[name])] if secure else []
+        metrics.add_row(name, _format_metric(value), *plain)
     console.print(metrics)
     if secure:
         _show_costs(console, report)
 
 
-def _show_validation(console: Console, found: ValidationReport, kept: int) -> None:
+def _show_validation(console: Console, report: ValidationReport, n_kept_tables: int) -> None:
     """Show the loss on validation rows, and how many tables are kept by it."""
-    losses, best = found.losses, found.best_table
+    losses, best = report.losses, report.best_table
     console.print(
-        f"validation loss on {found.rows} rows {losses[-1]:.5f}, best at table {best} "
-        f"({losses[best - 1]:.5f}); {kept} of {len(losses)} tables are kept",
+        f"validation loss on {report.rows} rows {losses[-1]:.5f}, best at table {best} "
+        f"({losses[best - 1]:.5f}); {n_kept_tables} of {len(losses)} tables are kept",
         highlight=False,
     )
-    if found.metrics:
+    if report.metrics:
         metrics = Table()
-        metrics.add_column(f"on {found.rows} validation rows")
+        metrics.add_column(f"on {report.rows} validation rows")
         metrics.add_column("value", justify="right")
-        for name, value in found.metrics.items():
-            metrics.add_row(name, _metric(value))
+        for name, value in report.metrics.items():
+            metrics.add_row(name, _format_metric(value))
         console.print(metrics)
 
 
-def _metric(value: float | None) -> str:
+def _format_metric(value: float | None) -> str:
     return "undefined: a class has no row" if value is None else f"{value:.4f}"
 
 
@@ -254,32 +262,32 @@ def _show_costs(console: Console, report: Report) -> None:
             times.add_column(name, justify="right" if name else "left")
         for dealer, estimated in report.estimated_seconds.model_dump().items():
             measured = f"{seconds.train:.1f} s" if dealer == report.dealer else ""
-            times.add_row(_PLACES[dealer], f"{estimated:.1f} s", measured)
+            times.add_row(_DEALER_MODE_TEXTS[dealer], f"{estimated:.1f} s", measured)
         console.print(times)
     told = Table(title="Revealed", title_justify="left")
     for name in ("what", "to", "how many"):
         told.add_column(name, justify="right" if name == "how many" else "left")
     for reveal in report.reveals:
-        told.add_row(reveal.what, _whom(reveal, report.n_parties), f"{reveal.count:,}")
+        told.add_row(reveal.what, _format_recipients(reveal, report.n_parties), f"{reveal.count:,}")
     console.print(told)
 
 
-def _whom(reveal: Reveal, n_parties: int) -> str:
-    if len(reveal.to) < n_parties:
-        return ", ".join(reveal.to)
-    return "all" if len(reveal.to) == n_parties else "all and the dealer"
+def _format_recipients(disclosure: Reveal, n_parties: int) -> str:
+    if len(disclosure.to) < n_parties:
+        return ", ".join(disclosure.to)
+    return "all" if len(disclosure.to) == n_parties else "all and the dealer"
 
 
 def _format_split(model: Model, table: int, level: int) -> str:
     owner = model.features[model.feature[table, level]].owner
-    return f"{model.describe_test(table, level)} ({owner})"
+    return f"{model.describe_split(table, level)} ({owner})"
 
 
-_CLEAR = "everything that is compared is trained in the clear"
+_PLAINTEXT_REASON = "everything that is compared is trained in the clear"
 _NOT_COMPARED = {
     **dict.fromkeys(
         ("protocol", "network", "cuts", "reveal_validation", "dealer_link", "ahead", "dealers"),
-        _CLEAR,
+        _PLAINTEXT_REASON,
     ),
     "save": "many models are compared, and none is kept",
     "monotone": "participants are compared by what their columns are worth without constraints",
@@ -287,19 +295,21 @@ _NOT_COMPARED = {
 _DEFAULT = {name: field.default for name, field in Experiment.model_fields.items()}
 
 
-@spelled_out(lambda field: Annotated[field.annotation, typer.Option(help=field.description)])
+@with_hyper_parameters(
+    lambda field: Annotated[field.annotation, typer.Option(help=field.description)]
+)
 def simulate(
     context: typer.Context,
     data: Annotated[
         str,
         typer.Option(
             show_default=False,
-            autocompletion=any_of(DATASETS),
+            autocompletion=complete_from(DATASETS),
             help=f"{', '.join(DATASETS)}, or a table: CSV, Parquet, Arrow, a folder of them.",
         ),
     ] = "",
-    query: Query = None,
-    database: Database = None,
+    query: QueryOption = None,
+    database: DatabaseOption = None,
     label: Annotated[
         str | None, typer.Option(help="The label's column of a file.", show_default="label")
     ] = None,
@@ -315,25 +325,27 @@ def simulate(
         str | None,
         typer.Option(
             help=f"What to learn from a file: {', '.join(OBJECTIVES)}.",
-            autocompletion=any_of(OBJECTIVES),
+            autocompletion=complete_from(OBJECTIVES),
             show_default="by the label: text, 0 and 1?",
         ),
     ] = None,
-    positive: Positive = None,
-    weight: Weight = None,
-    class_weight: ClassWeights = None,
-    drop: Drop = None,
-    categorical: Categorical = None,
-    types: Types = None,
-    missing: Missing = None,
-    names: Names = None,
-    separator: Separator = None,
-    quote: Quote = None,
-    encoding: Encoding = None,
-    decimal: Decimal = None,
+    positive: PositiveOption = None,
+    weight: WeightOption = None,
+    class_weight: ClassWeightOption = None,
+    drop: DropOption = None,
+    categorical: CategoricalOption = None,
+    types: TypesOption = None,
+    missing: MissingOption = None,
+    names: NamesOption = None,
+    separator: SeparatorOption = None,
+    quote: QuoteOption = None,
+    encoding: EncodingOption = None,
+    decimal: DecimalOption = None,
     parties: Annotated[
         int | None,
-        typer.Option(help="Spread the columns evenly over so many.", show_default=str(N_PARTIES)),
+        typer.Option(
+            help="Spread the columns evenly over so many.", show_default=str(DEFAULT_N_PARTIES)
+        ),
     ] = None,
     columns: Annotated[
         list[str] | None,
@@ -362,13 +374,16 @@ def simulate(
     ] = None,
     protocol: Annotated[
         str,
-        typer.Option(help=f"One of: {', '.join(protocols())}.", autocompletion=any_of(protocols())),
+        typer.Option(
+            help=f"One of: {', '.join(list_protocols())}.",
+            autocompletion=complete_from(list_protocols()),
+        ),
     ] = _DEFAULT["protocol"],
     network: Annotated[
         str,
         typer.Option(
             help=f"Of a secure protocol: {', '.join(NETWORKS)}, or DELAY_MS,MBIT.",
-            autocompletion=any_of(NETWORKS),
+            autocompletion=complete_from(NETWORKS),
         ),
     ] = _DEFAULT["network"],
     cuts: Annotated[
@@ -376,7 +391,7 @@ def simulate(
         typer.Option(
             help="What the parties tell of how many cuts each column has: exact, rounded, hidden.",
             show_default="rounded; hidden with paper",
-            autocompletion=any_of(get_args(Cuts)),
+            autocompletion=complete_from(get_args(CutDisclosure)),
         ),
     ] = None,
     reveal_validation: Annotated[
@@ -396,7 +411,7 @@ def simulate(
     ahead: Annotated[
         bool, typer.Option("--ahead", help="Deal into files before the clock starts.")
     ] = _DEFAULT["ahead"],
-    dealers: Dealers = _DEFAULT["dealers"],
+    dealers: DealersOption = _DEFAULT["dealers"],
     test_size: Annotated[
         float, typer.Option(help="Share of the rows set aside to test.")
     ] = _DEFAULT["test_size"],
@@ -424,7 +439,7 @@ def simulate(
     ] = False,
     splits: Annotated[
         int, typer.Option(help="With --compare: how many times rows are set aside.")
-    ] = N_SPLITS,
+    ] = DEFAULT_N_SPLITS,
     plot: Annotated[
         str | None, typer.Option(help="With --compare: draw it there (.svg or .png).")
     ] = None,
@@ -437,17 +452,17 @@ def simulate(
     chosen = None
     if columns and not any("=" in text for text in columns):
         chosen, columns = columns, None
-    assigned, holder = partition_of(columns, partition, active)
+    assigned, holder = parse_partition(columns, partition, active)
     scenario: dict[str, Any] = {
         "data": data,
         "n_parties": parties,
         "columns": assigned,
         "active": holder,
         "params": {**params, "seed": seed},
-        "monotone": constraints_of(monotone),
+        "monotone": parse_constraints(monotone),
         "label": label,
         "id": id_.split(",") if id_ is not None and "," in id_ else id_,
-        "table": table_of(
+        "table": parse_table_options(
             query=query,
             database=database,
             columns=chosen,
@@ -469,10 +484,10 @@ def simulate(
         "seed": seed,
         "stratify": stratify,
     }
-    typed = given(context)
+    typed = get_explicit_options(context)
     if compare:
         for name, reason in _NOT_COMPARED.items():
-            if name in typed and (name, protocol) != ("protocol", PLAIN):
+            if name in typed and (name, protocol) != ("protocol", PLAINTEXT):
                 raise ParameterError(f"{name}: {reason}; leave it out with --compare")
         run_comparison(Scenario(**scenario), splits, report, plot)
         return
@@ -508,22 +523,28 @@ def simulate(
             known = "" if loss is None else f", loss {loss:.5f}"
             progress.update(bar, completed=done, loss=known, visible=True)
 
-        def on_estimate(estimate: Estimate) -> None:
+        def on_estimate(estimate: CostEstimate) -> None:
             progress.console.print(
-                f"{estimate.rounds:,} rounds, {estimate.online / 1e6:,.0f} MB between the parties, "
-                f"{estimate.offline / 1e6:,.0f} MB from the dealer{_between(estimate)}, about "
-                f"{estimate.memory / 1e6:,.0f} MB of memory a party, {estimate.masks} masks",
+                f"{estimate.rounds:,} rounds, {estimate.online_bytes / 1e6:,.0f} MB between the "
+                "parties, "
+                f"{estimate.offline_bytes / 1e6:,.0f} MB from the "
+                f"dealer{_format_dealer_traffic(estimate)}, about "
+                f"{estimate.memory_bytes / 1e6:,.0f} MB of memory a party, {estimate.masks} masks",
                 highlight=False,
             )
 
         model, outcome = run(experiment, on_table, on_estimate)
     if save is not None:
-        save_model(model, save)
+        write_model_file(model, save)
     if report is not None:
         outcome.write(report)
     show_experiment(model, outcome)
 
 
-def _between(estimate: Estimate) -> str:
+def _format_dealer_traffic(estimate: CostEstimate) -> str:
     """Say what three dealers send each other, if there are three."""
-    return f"s and {estimate.between / 1e6:,.0f} MB between these" if estimate.between else ""
+    return (
+        f"s and {estimate.dealer_bytes / 1e6:,.0f} MB between these"
+        if estimate.dealer_bytes
+        else ""
+    )

@@ -40,33 +40,40 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from privet.boosting.model import Feature
-from privet.boosting.model_part import MOST_PREDICTION_BITS
-from privet.boosting.prediction import Query
-from privet.boosting.training import SUITES, Federation, cuts_of
-from privet.config.members import TakingPart, refuse_open_seats
-from privet.data.frame import Rule
+from privet.boosting.model_part import MAX_PREDICTION_BITS
+from privet.boosting.prediction import PredictionQuery
+from privet.boosting.training import PROTOCOL_TYPES, TrainingSpec, resolve_cut_disclosure
+from privet.config.members import Roster, check_no_open_entries
+from privet.data.frame import IdRule
 from privet.errors import ParameterError
-from privet.protocols.protocol import refuse_lacks
-from privet.runtime.run import HEAD, worker_names
-from privet.schema import Config, check_name, printable
-from privet.spec.capabilities import PROTOCOL_TERMS, check_abilities
+from privet.protocols.protocol import require_capabilities
+from privet.runtime.run import COORDINATOR_NAME, make_worker_names
+from privet.schema import Config, check_name, is_printable
+from privet.spec.capabilities import PROTOCOL_SETTINGS, check_capabilities
 from privet.spec.params import DEFAULT_PROTOCOL, Params, Task
-from privet.spec.plan import MOST_SHARDS, Cuts, ExplainBy, Monotone, by_feature, refuse_several
+from privet.spec.plan import (
+    MAX_SHARDS,
+    CutDisclosure,
+    ExplainBy,
+    MonotoneConstraints,
+    list_constraints_by_feature,
+    require_single_output,
+)
 
-MOST_ROWS = 60_000_000
+MAX_ALIGNED_ROWS = 60_000_000
 """A participant can align so many: what it keeps of an alignment fits a file that is read."""
 _PARTS = ("id",)
-_Count = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+_Count = Annotated[int, Field(ge=1, le=MAX_ALIGNED_ROWS)]
 
 
-class IdTerms(Config):
+class IdSettings(Config):
     """Ids, as all participants compare them."""
 
     parts: Annotated[list[str], Field(min_length=1, max_length=16)] = Field(
         default_factory=lambda: list(_PARTS)
     )
     """What an id is composed of."""
-    normalise: dict[str, list[Rule]] = Field(default_factory=dict)
+    normalise: dict[str, list[IdRule]] = Field(default_factory=dict)
     """How the parts are written where they are compared; a list of rules is for all of them."""
     minimum: _Count = 100
     """With fewer rows that all have, an alignment is an error."""
@@ -77,15 +84,15 @@ class IdTerms(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _for_all_parts(cls, values: Any) -> Any:
+    def _expand_rules(cls, values: Any) -> Any:
         if isinstance(values, dict) and isinstance(values.get("normalise"), list):
             parts = values.get("parts", _PARTS)
             return {**values, "normalise": dict.fromkeys(parts, values["normalise"])}
         return values
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        if len(set(self.parts)) < len(self.parts) or not all(map(printable, self.parts)):
+    def _check_consistency(self) -> Self:
+        if len(set(self.parts)) < len(self.parts) or not all(map(is_printable, self.parts)):
             raise ValueError(f"parts: {self.parts} are not names that all differ")
         for part in self.normalise:
             if part not in self.parts:
@@ -97,29 +104,29 @@ class IdTerms(Config):
         return self
 
     @property
-    def rules(self) -> list[list[Rule]]:
+    def rules_by_part(self) -> list[list[IdRule]]:
         """The rules of each part."""
         return [self.normalise.get(part, []) for part in self.parts]
 
     @property
-    def only_aligned(self) -> list[str]:
+    def alignment_only_keys(self) -> list[str]:
         """What is said here that is of no use without an alignment."""
         keys = ("minimum", "padded", "most_alignments")
         fields = type(self).model_fields
         return [key for key in keys if getattr(self, key) != fields[key].default]
 
-    def work(self) -> dict[str, Any]:
+    def list_digest_settings(self) -> dict[str, Any]:
         """Return what it depends on which rows are whose."""
-        rules = dict(zip(self.parts, self.rules, strict=True))
+        rules = dict(zip(self.parts, self.rules_by_part, strict=True))
         return {"ids.parts": self.parts, "ids.normalise": rules}
 
-    def limits(self) -> dict[str, Any]:
+    def list_mutable_settings(self) -> dict[str, Any]:
         """Return the rest, which may change on the way."""
         keys = ("minimum", "padded", "most_alignments")
         return {f"ids.{key}": getattr(self, key) for key in keys}
 
 
-class Reveals(Config):
+class DisclosureSettings(Config):
     """The terms of a job that say what somebody learns; nothing of it, if the job does not say."""
 
     reveal_validation: bool = False
@@ -139,12 +146,12 @@ class Reveals(Config):
     """Whether the label's holder learns, when a training ends, how large the contributions to the
     scores of validation rows are on average: of each feature or participant, as `explain` says."""
 
-    def reveals(self) -> dict[str, object]:
+    def list_settings(self) -> dict[str, object]:
         """Return these terms, by key."""
-        return {key: getattr(self, key) for key in Reveals.model_fields}
+        return {key: getattr(self, key) for key in DisclosureSettings.model_fields}
 
 
-class Job(Reveals, TakingPart):
+class Job(DisclosureSettings, Roster):
     """One training and the predictions of its model."""
 
     task: Task
@@ -162,7 +169,7 @@ class Job(Reveals, TakingPart):
     """Who may get the whole model, all parts of it joined, by `privet export`: nobody, if nobody is
     named. All can agree on it after a training, too: a job with another name here can still be
     used with its model."""
-    cuts: Cuts | None = None
+    cuts: CutDisclosure | None = None
     """What all learn of how many cuts each column has: "exact", "rounded" (up to 1, 3, 7, 15, ...)
     or "hidden". The fewer cuts, the less there is to compute. The protocol `masked` has "rounded"
     if the job does not say, `paper` has "hidden" alone."""
@@ -170,16 +177,16 @@ class Job(Reveals, TakingPart):
     """Whether participants keep masked indicators, so that another training on the same rows, of
     this job or of one like it, need not publish them again. With the seeds that owners keep and
     tell the dealer, these are all buckets of all rows (SECURITY.md)."""
-    prediction_bits: Annotated[int, Field(ge=0, le=MOST_PREDICTION_BITS)] | None = None
+    prediction_bits: Annotated[int, Field(ge=0, le=MAX_PREDICTION_BITS)] | None = None
     """Predictions are rounded to 2^-prediction_bits before they are revealed: a classification's in
     the score (the log-odds), a regression's in the label's unit, which is between its root mean
     square and about twice that. 10 and 12, if the job does not say."""
     align: bool = False
     """Whether participants find the rows that all of them have, with the dealer's help, and use
     these. Otherwise all must have the same rows, in the same order."""
-    ids: IdTerms = Field(default_factory=IdTerms)
+    ids: IdSettings = Field(default_factory=IdSettings)
     """What an id is, and how ids are compared and aligned."""
-    shards: Annotated[int, Field(ge=1, le=MOST_SHARDS)] = 1
+    shards: Annotated[int, Field(ge=1, le=MAX_SHARDS)] = 1
     """In how many parts rows are trained on, all cut alike. Each has a group of workers, one of
     every participant and dealer: where those are is everybody's own business (`cluster` in
     party.toml)."""
@@ -188,21 +195,21 @@ class Job(Reveals, TakingPart):
 
     @model_validator(mode="before")
     @classmethod
-    def _all_are_seated(cls, values: Any) -> Any:
-        refuse_open_seats(values)
+    def _check_no_open_entries(cls, values: Any) -> Any:
+        check_no_open_entries(values)
         return values
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_consistency(self) -> Self:
         check_name(self.name)
-        if self.protocol not in SUITES:
-            raise ValueError(f"protocol: {self.protocol!r} is none of {', '.join(SUITES)}")
-        names = self.names
-        self.check_dealers(names, self.protocol, align=self.align)
+        if self.protocol not in PROTOCOL_TYPES:
+            raise ValueError(f"protocol: {self.protocol!r} is none of {', '.join(PROTOCOL_TYPES)}")
+        names = self.party_names
+        self.check_dealer_settings(names, self.protocol, align=self.align)
         for what, values in (
             ("names", names),
-            ("fingerprints", [contact.fingerprint for contact in self.contacts().values()]),
-            ("addresses", [contact.address for contact in self.contacts().values()]),
+            ("fingerprints", [contact.fingerprint for contact in self.get_entries().values()]),
+            ("addresses", [contact.address for contact in self.get_entries().values()]),
         ):
             repeated = next((value for value in values if values.count(value) > 1), None)
             if repeated is not None:
@@ -212,23 +219,27 @@ class Job(Reveals, TakingPart):
             raise ValueError(
                 f'participants: exactly one has role = "active", and here {len(active)} have'
             )
-        params = self.hyper_parameters()
-        said = {key: getattr(self, key) for key in PROTOCOL_TERMS}
-        check_abilities(self.protocol, {**said, **self.reveals()}, params)
+        params = self.make_params()
+        said = {key: getattr(self, key) for key in PROTOCOL_SETTINGS}
+        check_capabilities(self.protocol, {**said, **self.list_settings()}, params)
         if self.shards > 1:
-            refuse_lacks(SUITES[self.protocol], self.protocol, {"shards": True})
+            require_capabilities(PROTOCOL_TYPES[self.protocol], self.protocol, {"shards": True})
             if self.keep_indicators:
                 raise ValueError("keep_indicators: are not kept with shards: leave one of them out")
-            if taken := sorted({HEAD, *worker_names(self.shards)}.intersection(names)):
+            if taken := sorted(
+                {COORDINATOR_NAME, *make_worker_names(self.shards)}.intersection(names)
+            ):
                 raise ValueError(f"participants: {taken[0]!r} is a worker's name: take another")
-        if self.ids.only_aligned and not self.align:
-            raise ValueError(f"ids.{self.ids.only_aligned[0]}: is for jobs that say align = true")
-        cuts_of(self.protocol, self.cuts)
+        if self.ids.alignment_only_keys and not self.align:
+            raise ValueError(
+                f"ids.{self.ids.alignment_only_keys[0]}: is for jobs that say align = true"
+            )
+        resolve_cut_disclosure(self.protocol, self.cuts)
         for key, name in (("recipient", self.recipient), ("export", self.export)):
             if name and name not in names:
                 raise ValueError(f"{key}: {name!r} is none of {', '.join(names)}")
         if self.monotone:
-            refuse_several(params.objective)
+            require_single_output(params.objective)
         return self
 
     @property
@@ -239,20 +250,20 @@ class Job(Reveals, TakingPart):
     @property
     def recipient_index(self) -> int:
         """Which participant receives predictions."""
-        return self.names.index(self.recipient) if self.recipient else self.active
+        return self.party_names.index(self.recipient) if self.recipient else self.label_holder_index
 
     @property
-    def revealed_bits(self) -> int:
+    def prediction_fraction_bits(self) -> int:
         """The fraction bits that predictions are revealed with."""
         bits = self.prediction_bits
-        return self.hyper_parameters().objective.prediction_bits if bits is None else bits
+        return self.make_params().objective.prediction_bits if bits is None else bits
 
     @property
-    def told_cuts(self) -> Cuts:
+    def cut_disclosure(self) -> CutDisclosure:
         """What all learn of the numbers of cuts."""
-        return cuts_of(self.protocol, self.cuts)
+        return resolve_cut_disclosure(self.protocol, self.cuts)
 
-    def hyper_parameters(self) -> Params:
+    def make_params(self) -> Params:
         """Return the hyper-parameters, the defaults among them."""
         learned = {"task": self.task, "classes": self.classes}
         for key in type(self).model_fields:
@@ -267,81 +278,90 @@ class Job(Reveals, TakingPart):
         except ParameterError as error:
             raise ParameterError(f"params.{error}") from None
 
-    def federation(
+    def make_training_spec(
         self,
         features: tuple[Feature, ...],
         cut_counts: tuple[int, ...] | None = None,
-        monotone: Monotone | None = None,
-    ) -> Federation:
+        monotone: MonotoneConstraints | None = None,
+    ) -> TrainingSpec:
         """Return who takes part in training on these features, with so many cuts if all know.
 
         Whoever knows what features are called need not say which are constrained.
         """
         if monotone is None:
             named = [(feature.owner, feature.name) for feature in features]
-            monotone = tuple(by_feature(named, self.monotone))
-        return Federation(
+            monotone = tuple(list_constraints_by_feature(named, self.monotone))
+        return TrainingSpec(
             protocol=self.protocol,
-            params=self.hyper_parameters(),
-            parties=tuple(self.names),
+            params=self.make_params(),
+            parties=tuple(self.party_names),
             features=features,
-            active=self.active,
-            prediction_bits=self.revealed_bits,
-            weighted=self.weighted,
+            active=self.label_holder_index,
+            prediction_bits=self.prediction_fraction_bits,
+            is_weighted=self.weighted,
             reveal_loss=self.reveal_loss,
             reveal_gain=self.reveal_gain,
-            explains=self.explain is not None,
+            has_explanations=self.explain is not None,
             reveal_validation=self.reveal_validation,
             importances_by=self.explain if self.reveal_importances else None,
-            cut_counts=cut_counts,
+            announced_cut_counts=cut_counts,
             monotone=monotone if any(monotone) else (),
             shards=self.shards,
         )
 
-    def query(self, samples: int, tables: int, explained: int | None = None) -> Query:
+    def make_prediction_query(
+        self, n_samples: int, tables: int, n_explained_features: int | None = None
+    ) -> PredictionQuery:
         """Return what all know of a batch to predict with a model of so many tables.
 
         If it is to be explained: of so many features, that all participants have together.
         """
-        params = self.hyper_parameters()
-        return Query(
+        params = self.make_params()
+        return PredictionQuery(
             protocol=self.protocol,
             objective=params.objective,
-            shape=(tables, params.depth, samples),
-            active=self.active,
+            shape=(tables, params.depth, n_samples),
+            active=self.label_holder_index,
             recipient=self.recipient_index,
-            prediction_bits=self.revealed_bits,
-            explain=None if explained is None else self.explain,
-            n_features=explained or 0,
+            prediction_bits=self.prediction_fraction_bits,
+            explain=None if n_explained_features is None else self.explain,
+            n_features=n_explained_features or 0,
         )
 
-    def work(self) -> dict[str, Any]:
+    def list_digest_settings(self) -> dict[str, Any]:
         """Return what is computed, for whom: all terms but where the participants are reached."""
         return {
             "job": self.name,
             "protocol": self.protocol,
-            "recipient": self.names[self.recipient_index],
-            "participants": self.names,
-            "active": self.names[self.active],
+            "recipient": self.party_names[self.recipient_index],
+            "participants": self.party_names,
+            "active": self.party_names[self.label_holder_index],
             "weighted": self.weighted,
-            **self.reveals(),
-            "cuts": self.told_cuts,
+            **self.list_settings(),
+            "cuts": self.cut_disclosure,
             "keep_indicators": self.keep_indicators,
-            "prediction_bits": self.revealed_bits,
+            "prediction_bits": self.prediction_fraction_bits,
             "align": self.align,
             **({"monotone": self.monotone} if self.monotone else {}),
             **({"shards": self.shards} if self.shards > 1 else {}),
-            **self.ids.work(),
-            **self.hyper_parameters().model_dump(),
+            **self.ids.list_digest_settings(),
+            **self.make_params().model_dump(),
         }
 
-    def terms(self) -> dict[str, Any]:
+    def list_agreed_settings(self) -> dict[str, Any]:
         """Return everything that is agreed on, key by key, defaults included."""
-        dealers = {"dealers": list(self.dealer_names), "dealers' players": self.played_by}
-        # `work` has these only where they are used, so that digests of older models stay the same.
+        dealers = {"dealers": list(self.dealer_names), "dealers' players": self.dealer_operators}
+        # `list_digest_settings` has these only where they are used, so that digests of older models
+        # stay the same.
         defaults = {"monotone": self.monotone, "shards": self.shards}
-        agreed = {**defaults, **self.work(), "export": self.export, **self.ids.limits(), **dealers}
-        return {**agreed, **self.seats()}
+        agreed = {
+            **defaults,
+            **self.list_digest_settings(),
+            "export": self.export,
+            **self.ids.list_mutable_settings(),
+            **dealers,
+        }
+        return {**agreed, **self.list_connection_settings()}
 
     @property
     def digest(self) -> str:
@@ -351,11 +371,13 @@ class Job(Reveals, TakingPart):
         and how many tables are trained, since a training can go on.
         """
         length = ("tables", "patience")
-        work = {key: value for key, value in self.work().items() if key not in length}
+        work = {
+            key: value for key, value in self.list_digest_settings().items() if key not in length
+        }
         return hashlib.sha256(json.dumps(work, sort_keys=True).encode()).hexdigest()
 
     @property
-    def length(self) -> str:
+    def stopping_rule(self) -> str:
         """What a training's end depends on, beside the data."""
-        params = self.hyper_parameters()
+        params = self.make_params()
         return f"{params.tables} tables, patience {params.patience}"

@@ -48,20 +48,20 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from typing_extensions import Self
 
 from privet.config.job import Job
-from privet.config.members import check_address, parse_address
-from privet.config.table import DataDescription
+from privet.config.members import parse_address, validate_address
+from privet.config.table import TableSpec
 from privet.data.encoding import Encoder
-from privet.data.frame import ByColumn, Frame, Ids
-from privet.data.reader import Rules, read_by_column, read_new_rows
+from privet.data.frame import Frame, Ids, LazyFrame
+from privet.data.reader import IdRules, read_lazy_frame, read_new_rows
 from privet.errors import ParameterError, UnavailableError
 from privet.schema import Config
-from privet.transport.tls import host_days_left
+from privet.transport.tls import count_host_days_left
 
-PROOFS = ("ca", "certificate", "key")
+TLS_FILE_KEYS = ("ca", "certificate", "key")
 """What is needed to trust a scheduler, and for it to trust us."""
 
 
-class Cluster(Config):
+class ClusterConfig(Config):
     """Where workers are, and how they are reached."""
 
     local: Annotated[int, Field(ge=1, le=1000)] | None = None
@@ -85,20 +85,20 @@ class Cluster(Config):
 
     @field_validator("door")
     @classmethod
-    def _is_an_address(cls, door: str | None) -> str | None:
-        return None if door is None else check_address(door, lowest=0)
+    def _check_listen(cls, listen: str | None) -> str | None:
+        return None if listen is None else validate_address(listen, lowest=0)
 
     @field_validator("ports")
     @classmethod
-    def _is_a_range(cls, ports: list[int] | None) -> list[int] | None:
+    def _check_port_range(cls, ports: list[int] | None) -> list[int] | None:
         if ports is not None and (len(ports) != 2 or ports[0] > ports[1]):
             raise ValueError("give the first and the last port, such as [7500, 7531]")
         return ports
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_consistency(self) -> Self:
         if self.scheduler is None:
-            given = [key for key in PROOFS if getattr(self, key) is not None]
+            given = [key for key in TLS_FILE_KEYS if getattr(self, key) is not None]
             if given:
                 raise ValueError(f"{given[0]}: is for a scheduler, and none is named")
             return self
@@ -111,7 +111,7 @@ class Cluster(Config):
                 f"scheduler: {self.scheduler!r} is no tls:// address: keys of workers travel to "
                 "it, so it must be reached over TLS"
             )
-        missing = [key for key in PROOFS if getattr(self, key) is None]
+        missing = [key for key in TLS_FILE_KEYS if getattr(self, key) is None]
         if missing and self.scheduler.startswith("tls://"):
             raise ValueError(
                 f"{missing[0]}: is required with a scheduler: its operators gave you a PEM file"
@@ -119,25 +119,27 @@ class Cluster(Config):
         return self
 
     @classmethod
-    def load(cls, path: str | Path) -> Cluster:
+    def load(cls, path: str | Path) -> ClusterConfig:
         """Read a file of its own, which a dealer may have; paths start from where it is."""
-        return cls.read(path).starting_from(Path(path).resolve().parent)
+        return cls.read(path).resolve_paths(Path(path).resolve().parent)
 
-    def starting_from(self, home: Path) -> Cluster:
+    def resolve_paths(self, folder: Path) -> ClusterConfig:
         """Return the same with paths that start from a folder."""
         paths = {
-            key: str(home / value) for key in PROOFS if (value := getattr(self, key)) is not None
+            key: str(folder / value)
+            for key in TLS_FILE_KEYS
+            if (value := getattr(self, key)) is not None
         }
         return self.model_copy(update=paths)
 
 
-LOCAL = ("127.0.0.1", "localhost", "::1")
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 """Names of this machine that no other machine can ask."""
-_SHORTEST_TOKEN = 16
-Positive = Annotated[int, Field(ge=1)]
+_MIN_TOKEN_BYTES = 16
+PositiveInt = Annotated[int, Field(ge=1)]
 
 
-class Door(Config):
+class HttpServerConfig(Config):
     """Where something is asked over HTTP, and under which names."""
 
     address: str = "127.0.0.1:0"
@@ -150,13 +152,13 @@ class Door(Config):
     """Names under which the endpoint is asked, beside its address."""
     origins: list[str] = Field(default_factory=list)
     """Pages elsewhere that may ask, as `https://desk.shop.example`; none, by default."""
-    most_connections: Positive = 1_000
+    most_connections: PositiveInt = 1_000
     """So many clients are connected; whoever has been slow for longest makes room for another."""
-    most_per_second: Positive = 5_000
+    most_per_second: PositiveInt = 5_000
     """So many requests a second are taken from the same address, on average."""
 
     @model_validator(mode="after")
-    def _is_whole(self) -> Self:
+    def _check_tls(self) -> Self:
         parse_address(self.address, lowest=0)
         if (self.certificate is None) != (self.key is None):
             raise ValueError("certificate, key: TLS takes both, or leave both out")
@@ -172,12 +174,12 @@ class Door(Config):
         """The port of the address."""
         return parse_address(self.address, lowest=0)[1]
 
-    def days_left(self) -> int | None:
+    def count_days_left(self) -> int | None:
         """Return for how many days the certificate is valid, if there is one that can be used."""
         if self.certificate is None or self.key is None:
             return None
         try:
-            return host_days_left(self.key, self.certificate)
+            return count_host_days_left(self.key, self.certificate)
         except UnavailableError as error:
             raise ParameterError(
                 f"endpoint.certificate, endpoint.key: cannot be used: {error}"
@@ -186,10 +188,10 @@ class Door(Config):
     @property
     def is_local(self) -> bool:
         """Whether no other machine can ask."""
-        return self.host in LOCAL
+        return self.host in LOOPBACK_HOSTS
 
 
-class Endpoint(Door):
+class EndpointConfig(HttpServerConfig):
     """How the recipient is asked, by whom, and how much."""
 
     address: str = "127.0.0.1:8000"
@@ -199,13 +201,13 @@ class Endpoint(Door):
     """No request is longer."""
     most_rows: Annotated[int, Field(ge=1, le=5_000_000)] = 100_000
     """No request has more."""
-    most_waiting: Positive = 1_000
+    most_waiting: PositiveInt = 1_000
     """So many requests wait at a time."""
     deadline: Annotated[float, Field(gt=0)] = 30.0
     """Seconds after which a request is given up that was not answered."""
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_token_present(self) -> Self:
         if not self.is_local and self.token is None:
             raise ValueError(
                 f"token: {self.address} can be asked from other machines: name a file with a "
@@ -213,17 +215,17 @@ class Endpoint(Door):
             )
         return self
 
-    def starting_from(self, folder: Path) -> Endpoint:
+    def resolve_paths(self, folder: Path) -> EndpointConfig:
         """Return the same with paths that start from a folder."""
         paths = {"token": self.token, "certificate": self.certificate, "key": self.key}
         named = {key: str(folder / path) for key, path in paths.items() if path is not None}
         return self.model_copy(update=named)
 
-    def at(self, address: str | None) -> Endpoint:
+    def with_address(self, address: str | None) -> EndpointConfig:
         """Return the same at another address, if there is one."""
         if address is None:
             return self
-        return Endpoint(**{**self.model_dump(), "address": address})
+        return EndpointConfig(**{**self.model_dump(), "address": address})
 
     def read_token(self) -> bytes | None:
         """Return the secret that whoever asks must show, if any."""
@@ -233,15 +235,15 @@ class Endpoint(Door):
             token = Path(self.token).read_bytes().strip()
         except OSError as error:
             raise ParameterError(f"endpoint.token: {self.token}: {error.strerror}") from None
-        if len(token) < _SHORTEST_TOKEN or not token.isascii() or b" " in token:
+        if len(token) < _MIN_TOKEN_BYTES or not token.isascii() or b" " in token:
             raise ParameterError(
-                f"endpoint.token: {self.token}: holds no secret of {_SHORTEST_TOKEN} characters or "
-                "more, without spaces: make one, as by `openssl rand -hex 32`"
+                f"endpoint.token: {self.token}: holds no secret of {_MIN_TOKEN_BYTES} characters "
+                "or more, without spaces: make one, as by `openssl rand -hex 32`"
             )
         return token
 
 
-class OwnDealer(Config):
+class LocalDealerConfig(Config):
     """The dealer that a participant plays, if the job has it play one: started with it."""
 
     key: str
@@ -253,11 +255,11 @@ class OwnDealer(Config):
 
     @field_validator("listen")
     @classmethod
-    def _is_an_address(cls, listen: str | None) -> str | None:
-        return None if listen is None else check_address(listen)
+    def _check_listen(cls, listen: str | None) -> str | None:
+        return None if listen is None else validate_address(listen)
 
 
-class PartyFile(Config):
+class PartyConfig(Config):
     """One participant."""
 
     name: str
@@ -273,26 +275,26 @@ class PartyFile(Config):
     correlations: str | list[str] | None = None
     """The file that the dealer made ahead for a training, at which it is not there then; of three
     dealers, the file of each, in the order of the job."""
-    dealer: OwnDealer | None = None
+    dealer: LocalDealerConfig | None = None
     """If the job has us play a dealer, and it is to be started with us: a process of its own."""
     audit: str | None = None
     """The audit log, to which every session is added (`privet audit`)."""
-    cluster: Cluster = Field(default_factory=Cluster)
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     """Where our workers are, in jobs that have rows in shards."""
-    endpoint: Endpoint = Field(default_factory=Endpoint)
+    endpoint: EndpointConfig = Field(default_factory=EndpointConfig)
     """Where and how we are asked for predictions, if we are their recipient."""
-    data: DataDescription
+    data: TableSpec
     """Our table: where it is, and what its columns are."""
     _file: str = PrivateAttr("party.toml")
     """Where this was read, for complaints."""
 
     @field_validator("listen")
     @classmethod
-    def _is_an_address(cls, listen: str | None) -> str | None:
-        return None if listen is None else check_address(listen)
+    def _check_listen(cls, listen: str | None) -> str | None:
+        return None if listen is None else validate_address(listen)
 
     @classmethod
-    def load(cls, path: str | Path) -> PartyFile:
+    def load(cls, path: str | Path) -> PartyConfig:
         """Read a participant's file; its paths start from where it is."""
         home, read = Path(path).resolve().parent, cls.read(path)
         paths: dict[str, Any] = {
@@ -304,58 +306,58 @@ class PartyFile(Config):
             keys = {key: str(home / getattr(read.dealer, key)) for key in ("key", "certificate")}
             paths["dealer"] = read.dealer.model_copy(update=keys)
         if read.correlations is not None:
-            paths["correlations"] = [str(home / path) for path in read.dealt]
-        paths["endpoint"] = read.endpoint.starting_from(home)
-        paths["cluster"] = read.cluster.starting_from(home)
+            paths["correlations"] = [str(home / path) for path in read.preprocessing_paths]
+        paths["endpoint"] = read.endpoint.resolve_paths(home)
+        paths["cluster"] = read.cluster.resolve_paths(home)
         if read.data.id is None:
             raise ParameterError(f"{path}: data.id: is required: which sample a row is")
-        loaded = read.model_copy(update={**paths, "data": read.data.starting_from(home)})
+        loaded = read.model_copy(update={**paths, "data": read.data.resolve_paths(home)})
         loaded._file = str(path)
         return loaded
 
-    def check_seat(self, job: Job) -> None:
+    def check_membership(self, job: Job) -> None:
         """Raise ParameterError unless we take part in a job."""
-        if self.name not in job.names:
-            raise self._complaint(
+        if self.name not in job.party_names:
+            raise self._make_error(
                 f"name: {self.name!r} takes no part in the job {job.name!r}; there are "
-                f"{', '.join(job.names)}"
+                f"{', '.join(job.party_names)}"
             )
 
-    def _complaint(self, text: str) -> ParameterError:
+    def _make_error(self, text: str) -> ParameterError:
         return ParameterError(f"{self._file}: {text}")
 
     @property
-    def dealt(self) -> list[str]:
+    def preprocessing_paths(self) -> list[str]:
         """The files that were dealt ahead, if any."""
         named = self.correlations or []
         return [named] if isinstance(named, str) else named
 
-    def read_rows(self, job: Job) -> ByColumn:
+    def read_rows(self, job: Job) -> LazyFrame:
         """Read our rows for training, with the label if we are the active participant."""
-        data, role = self.data, job.role(self.name)
+        data, role = self.data, job.get_role(self.name)
         if role == "active" and data.label is None:
-            raise self._complaint(
+            raise self._make_error(
                 f"data.label: is required of {self.name}, the active participant of the job"
             )
         if role != "active" and data.label is not None:
-            raise self._complaint(
+            raise self._make_error(
                 f"data.label: {self.name} is a passive participant of the job; the label is the "
                 "active one's: leave it out"
             )
-        if role != "active" and data.weighted:
-            raise self._complaint(
+        if role != "active" and data.is_weighted:
+            raise self._make_error(
                 f"data.weight, data.class_weight: {self.name} is a passive participant of the job; "
                 "weights are the active one's: leave them out"
             )
-        if role == "active" and data.weighted != job.weighted:
-            raise self._complaint(
+        if role == "active" and data.is_weighted != job.weighted:
+            raise self._make_error(
                 "weighted: the job says that rows have weights, and data.weight and "
                 "data.class_weight are not there: give one of them, or change everybody's job"
                 if job.weighted
                 else "data.weight, data.class_weight: the job has no weights: say weighted = true "
                 "in everybody's job, since all compute with them, or leave them out"
             )
-        return read_by_column(data, self._rules(job))
+        return read_lazy_frame(data, self._get_id_rules(job))
 
     def read_new_rows(
         self,
@@ -365,14 +367,16 @@ class PartyFile(Config):
         query: str | None = None,
     ) -> Frame:
         """Read rows to predict, from our table or from another like it."""
-        return read_new_rows(self.describe_new_rows(path, query), encoders, self._rules(job))
+        return read_new_rows(
+            self.make_prediction_table_spec(path, query), encoders, self._get_id_rules(job)
+        )
 
-    def describe_new_rows(
+    def make_prediction_table_spec(
         self, path: str | Path | None = None, query: str | None = None
-    ) -> DataDescription:
+    ) -> TableSpec:
         """Return how rows to predict are described: as our table is, but elsewhere."""
-        data = self.data if path is None else self.data.at(path)
-        return data if query is None else data.asking(query)
+        data = self.data if path is None else self.data.with_path(path)
+        return data if query is None else data.with_query(query)
 
     def read_ids(self, job: Job) -> Ids:
         """Read our ids alone."""
@@ -380,12 +384,12 @@ class PartyFile(Config):
         assert ids is not None
         return ids
 
-    def _rules(self, job: Job) -> Rules:
+    def _get_id_rules(self, job: Job) -> IdRules:
         """Return how ids are compared; raise ParameterError unless ours have the job's parts."""
         ids, parts = self.data.id_columns, job.ids.parts
         if len(ids) != len(parts):
-            raise self._complaint(
+            raise self._make_error(
                 f"data.id: names {', '.join(ids) or 'no column'}, and an id of the job has "
                 f"{len(parts)} parts, {', '.join(parts)}: name a column for each of them"
             )
-        return job.ids.rules
+        return job.ids.rules_by_part

@@ -10,17 +10,17 @@ from typing import Any
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from privet.data.frame import listing
-from privet.data.sources.base import ABOUT_CSV, SourceOptions, is_address
-from privet.data.sources.postgres import WHERE, Query
+from privet.data.frame import format_names
+from privet.data.sources.base import CSV_OPTION_NAMES, TableFormatOptions, is_url
+from privet.data.sources.postgres import QUERY_DISPLAY_NAME, PostgresQuery
 from privet.errors import DataError
-from privet.spec.column_types import CATEGORY, Kind, fits
+from privet.spec.column_types import CATEGORY, ColumnType, is_match
 from privet.spec.sampling import ClassWeight
 
-_DEFAULTS = SourceOptions()
+_DEFAULT_OPTIONS = TableFormatOptions()
 
 
-class DataDescription(SourceOptions):
+class TableSpec(TableFormatOptions):
     """A table, as its owner describes it: `[data]` in party.toml.
 
     Wherever columns are listed, a name may be a pattern: `zip*`, `income_20??`.
@@ -56,26 +56,26 @@ class DataDescription(SourceOptions):
     """What stands for a missing value, in all columns or by column: ["?"]."""
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_consistency(self) -> Self:
         if (self.path is None) == (self.query is None):
             raise ValueError("path, query: give one of them")
         for text in self.types.values():
-            Kind.parse(text)
-        _ = self.table  # a query is checked as it is made
+            ColumnType.parse(text)
+        _ = self.location  # a query is checked as it is made
         return self
 
     @property
-    def table(self) -> str | Query:
+    def location(self) -> str | PostgresQuery:
         """The path, or the query."""
         if self.query is not None:
-            return Query(sql=self.query, database=self.database)
+            return PostgresQuery(sql=self.query, database=self.database)
         assert self.path is not None
         return self.path
 
     @property
-    def where(self) -> str:
+    def display_name(self) -> str:
         """How the table is called in messages."""
-        return self.path if self.path is not None else WHERE
+        return self.path if self.path is not None else QUERY_DISPLAY_NAME
 
     @property
     def id_columns(self) -> list[str]:
@@ -85,47 +85,47 @@ class DataDescription(SourceOptions):
         return [self.id] if isinstance(self.id, str) else list(self.id)
 
     @property
-    def answers(self) -> list[str]:
+    def target_columns(self) -> list[str]:
         """The columns of the label and of weights, as far as there are any."""
         return [name for name in (self.label, self.weight) if name is not None]
 
     @property
-    def weighted(self) -> bool:
+    def is_weighted(self) -> bool:
         """Whether rows have weights."""
         return self.weight is not None or self.class_weight is not None
 
-    def starting_from(self, home: Path) -> DataDescription:
+    def resolve_paths(self, home: Path) -> TableSpec:
         """Return the same with a path of this machine that does not depend on where we are."""
-        if self.path is None or is_address(self.path):
+        if self.path is None or is_url(self.path):
             return self
-        return self.at(home / self.path)
+        return self.with_path(home / self.path)
 
-    def at(self, path: str | Path) -> DataDescription:
+    def with_path(self, path: str | Path) -> TableSpec:
         """Return the description of another table like this one."""
         return self.model_copy(update={"path": str(path), "query": None})
 
-    def asking(self, query: str) -> DataDescription:
+    def with_query(self, query: str) -> TableSpec:
         """Return the description of what another query returns."""
         return self.model_copy(update={"path": None, "query": query})
 
-    def rewritten(self, path: str | Path, names: Sequence[str]) -> DataDescription:
+    def for_rewritten_table(self, path: str | Path, names: Sequence[str]) -> TableSpec:
         """Return the description of a table like this one, with these columns alone and no CSV."""
-        left: dict[str, Any] = {key: getattr(_DEFAULTS, key) for key in ABOUT_CSV}
+        left: dict[str, Any] = {key: getattr(_DEFAULT_OPTIONS, key) for key in CSV_OPTION_NAMES}
         for key in ("columns", "drop", "categorical", "types", "missing"):
             said = getattr(self, key)
             if isinstance(said, dict):
-                left[key] = {pattern: said[pattern] for pattern in _fitting(said, names)}
+                left[key] = {pattern: said[pattern] for pattern in _keep_matching(said, names)}
             elif said is not None and key != "missing":
-                left[key] = _fitting(said, names)
+                left[key] = _keep_matching(said, names)
         left["database"] = type(self).model_fields["database"].default
-        return self.at(path).model_copy(update=left)
+        return self.with_path(path).model_copy(update=left)
 
-    def features(self, names: Sequence[str]) -> list[str]:
+    def select_features(self, names: Sequence[str]) -> list[str]:
         """Return which of a table's columns are features."""
-        special = [*self.id_columns, *self.answers]
+        special = [*self.id_columns, *self.target_columns]
         for name in special:
             if name not in names:
-                raise DataError(f"there is no column {name!r}; there are {listing(names)}")
+                raise DataError(f"there is no column {name!r}; there are {format_names(names)}")
             if special.count(name) > 1:
                 raise DataError(f"column {name!r} is asked for twice: as id, label or weight")
         for key, patterns in (
@@ -135,69 +135,74 @@ class DataDescription(SourceOptions):
             ("types", self.types),
             ("missing", self.missing if isinstance(self.missing, dict) else ()),
         ):
-            _refuse_idle(key, patterns, names)
+            _check_patterns_match(key, patterns, names)
         both = [name for name in special if name in (self.columns or ())]
         if both:
             raise DataError(
                 f"column {both[0]!r} is asked for twice: as id, label or weight, and as feature"
             )
-        chosen = names if self.columns is None else _in_order(self.columns, names)
-        return [name for name in chosen if name not in special and not self.drops(name)]
+        chosen = names if self.columns is None else _select_in_order(self.columns, names)
+        return [name for name in chosen if name not in special and not self.is_dropped(name)]
 
-    def drops(self, name: str) -> bool:
+    def is_dropped(self, name: str) -> bool:
         """Tell whether a column is to be left out."""
-        return _among(name, self.drop)
+        return _is_any_match(name, self.drop)
 
-    def declared(self, name: str) -> Kind | None:
+    def get_declared_type(self, name: str) -> ColumnType | None:
         """Return what a column is declared to be, if it is."""
         # A name says more than a pattern that fits it, too.
         for pattern, text in sorted(self.types.items(), key=lambda item: item[0] != name):
-            if fits(name, pattern):
-                return Kind.parse(text)
-        return CATEGORY if _among(name, self.categorical) else None
+            if is_match(name, pattern):
+                return ColumnType.parse(text)
+        return CATEGORY if _is_any_match(name, self.categorical) else None
 
-    def missing_in(self, name: str) -> list[str]:
+    def get_missing_texts(self, name: str) -> list[str]:
         """Return what stands for a missing value in a column, beside what does everywhere."""
         if isinstance(self.missing, list):
             return self.missing
         return [
-            text for pattern, texts in self.missing.items() if fits(name, pattern) for text in texts
+            text
+            for pattern, texts in self.missing.items()
+            if is_match(name, pattern)
+            for text in texts
         ]
 
 
-def _among(name: str, patterns: Iterable[str]) -> bool:
-    return any(fits(name, pattern) for pattern in patterns)
+def _is_any_match(name: str, patterns: Iterable[str]) -> bool:
+    return any(is_match(name, pattern) for pattern in patterns)
 
 
-def _in_order(patterns: Sequence[str], names: Sequence[str]) -> list[str]:
+def _select_in_order(patterns: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the columns that patterns name, in their order, each once."""
-    found = [name for pattern in patterns for name in names if fits(name, pattern)]
+    found = [name for pattern in patterns for name in names if is_match(name, pattern)]
     return list(dict.fromkeys(found))
 
 
-def _refuse_idle(key: str, patterns: Iterable[str], names: Sequence[str]) -> None:
-    fitting = _fitting(patterns, names)
+def _check_patterns_match(key: str, patterns: Iterable[str], names: Sequence[str]) -> None:
+    fitting = _keep_matching(patterns, names)
     for pattern in patterns:
         if pattern not in fitting:
-            raise DataError(f"{key}: there is no column {pattern!r}; there are {listing(names)}")
+            raise DataError(
+                f"{key}: there is no column {pattern!r}; there are {format_names(names)}"
+            )
 
 
-def _fitting(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
+def _keep_matching(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
     """Return the patterns that fit some column."""
-    return [pattern for pattern in patterns if any(fits(name, pattern) for name in names)]
+    return [pattern for pattern in patterns if any(is_match(name, pattern) for name in names)]
 
 
 _LABELS = ("label", "target", "class", "outcome", "y")
 
 
-def likely_id(names: Sequence[str]) -> str | None:
+def guess_id_column(names: Sequence[str]) -> str | None:
     """Return the column that seems to say which sample a row is: `id`, or the only one like it."""
     exact = [name for name in names if name.strip().casefold() == "id"]
     alike = [name for name in names if re.search(r"(^|[ _.-])id$", name.strip(), re.IGNORECASE)]
     return next((found[0] for found in (exact, alike) if len(found) == 1), None)
 
 
-def likely_label(names: Sequence[str]) -> str | None:
+def guess_label_column(names: Sequence[str]) -> str | None:
     """Return the column that seems to be the label, if there is one and no other."""
     found = [name for name in names if name.strip().casefold() in _LABELS]
     return found[0] if len(found) == 1 else None

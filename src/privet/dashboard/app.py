@@ -29,15 +29,15 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from privet.config.party import Door
-from privet.dashboard.predictions import found_rows, reasons
-from privet.dashboard.queries import checked, estimated, model_of
-from privet.dashboard.run_store import Cursor, Watch
+from privet.config.party import HttpServerConfig
+from privet.dashboard.predictions import find_predictions, read_attributions
+from privet.dashboard.queries import answer_check, answer_estimate, answer_model
+from privet.dashboard.run_store import ClientCursor, RunStore
 from privet.errors import ParameterError, PrivetError, UnavailableError
-from privet.web.limits import Guard, refusal
+from privet.web.limits import AccessControl, make_error_response
 
-PAGE = Path(__file__).parent / "static"
-_KINDS = {
+STATIC_FOLDER = Path(__file__).parent / "static"
+_MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -54,144 +54,160 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_LOOK_SECONDS = 0.15
-_ALIVE_SECONDS = 10.0
-_MOST_BODY = 1 << 16
+_POLL_SECONDS = 0.15
+_HEARTBEAT_SECONDS = 10.0
+_MAX_BODY_BYTES = 1 << 16
 
 
-class Application:
+class DashboardApp:
     """What answers a page."""
 
-    def __init__(self, door: Door, token: str, watch: Watch) -> None:
-        self._door = door
+    def __init__(self, server_config: HttpServerConfig, token: str, store: RunStore) -> None:
+        self._server_config = server_config
         self._token = token
-        self._watch = watch
-        self._looking = threading.Lock()
-        self.over = False
+        self._store = store
+        self._store_lock = threading.Lock()
+        self.is_stopped = False
         """Set from another thread, when all pages are to be let go."""
 
-    def asgi(self) -> ASGIApp:
+    def make_asgi_app(self) -> ASGIApp:
         """Return it behind its guard."""
-        files = {f"/{path.name}": path for path in PAGE.iterdir() if path.suffix in _KINDS}
+        files = {
+            f"/{path.name}": path for path in STATIC_FOLDER.iterdir() if path.suffix in _MEDIA_TYPES
+        }
         files["/"] = files.pop("/index.html")
 
-        def file(path: Path) -> Callable[[Request], Response]:
-            content, kind = path.read_bytes(), _KINDS[path.suffix]
+        def make_file_handler(path: Path) -> Callable[[Request], Response]:
+            content, kind = path.read_bytes(), _MEDIA_TYPES[path.suffix]
             return lambda _: Response(content, media_type=kind, headers=_HEADERS)
 
-        def answers(answer: Callable[[Request], dict[str, Any]]) -> Any:
+        def make_get_handler(answer: Callable[[Request], dict[str, Any]]) -> Any:
             async def respond(request: Request) -> Response:
                 found = await run_in_threadpool(answer, request)
                 return JSONResponse(found, headers=_HEADERS)
 
             return respond
 
-        def does(act: Callable[[Request, bytes], dict[str, Any]]) -> Any:
+        def make_post_handler(act: Callable[[Request, bytes], dict[str, Any]]) -> Any:
             async def respond(request: Request) -> Response:
                 body = await request.body()
-                if len(body) > _MOST_BODY:
-                    return refusal(413, f"more than {_MOST_BODY:,} bytes")
+                if len(body) > _MAX_BODY_BYTES:
+                    return make_error_response(413, f"more than {_MAX_BODY_BYTES:,} bytes")
                 found = await run_in_threadpool(act, request, body)
                 return JSONResponse(found, headers=_HEADERS)
 
             return respond
 
-        routes = [Route(place, file(path), methods=["GET"]) for place, path in files.items()]
-        routes.append(Route("/api/events", self._events, methods=["GET"]))
+        routes = [
+            Route(place, make_file_handler(path), methods=["GET"]) for place, path in files.items()
+        ]
+        routes.append(Route("/api/events", self._handle_events, methods=["GET"]))
         for place, answer in (
             ("/api/runs/{run}", self._run),
-            ("/api/runs/{run}/rows", self._rows),
-            ("/api/runs/{run}/reasons", self._reasons),
-            ("/api/jobs/{job}/model", self._model),
+            ("/api/runs/{run}/rows", self._find_predictions),
+            ("/api/runs/{run}/reasons", self._get_attributions),
+            ("/api/jobs/{job}/model", self._get_model),
         ):
-            routes.append(Route(place, answers(answer), methods=["GET"]))
+            routes.append(Route(place, make_get_handler(answer), methods=["GET"]))
         for place, act in (
             ("/api/jobs/{job}/check", self._check),
-            ("/api/jobs/{job}/estimate", self._estimate),
-            ("/api/jobs/{job}/train", self._train),
+            ("/api/jobs/{job}/estimate", self._run_estimate),
+            ("/api/jobs/{job}/train", self._start_training),
             ("/api/runs/{run}/stop", self._stop),
         ):
-            routes.append(Route(place, does(act), methods=["POST"]))
-        handlers = {404: _not_found, 405: _not_found, PrivetError: _refused}
+            routes.append(Route(place, make_post_handler(act), methods=["POST"]))
+        handlers = {404: _handle_not_found, 405: _handle_not_found, PrivetError: _handle_error}
         app = Starlette(routes=routes, exception_handlers=handlers)
-        return Guard(
-            app, self._door, self._token.encode(), open_paths=frozenset(files), no_token=403
+        return AccessControl(
+            app,
+            self._server_config,
+            self._token.encode(),
+            public_paths=frozenset(files),
+            unauthorized_status=403,
         )
 
-    async def _events(self, request: Request) -> Response:
+    async def _handle_events(self, request: Request) -> Response:
         headers = {**_HEADERS, "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._stream(), media_type="text/event-stream", headers=headers)
+        return StreamingResponse(
+            self._stream_events(), media_type="text/event-stream", headers=headers
+        )
 
-    async def _stream(self) -> AsyncIterator[bytes]:
+    async def _stream_events(self) -> AsyncIterator[bytes]:
         """Yield what is new, for as long as somebody listens."""
-        cursor, said, loop = Cursor(), 0.0, asyncio.get_running_loop()
-        while not self.over:
-            for kind, content in await run_in_threadpool(self._look, cursor):
+        cursor, said, loop = ClientCursor(), 0.0, asyncio.get_running_loop()
+        while not self.is_stopped:
+            for kind, content in await run_in_threadpool(self._poll, cursor):
                 said = loop.time()
                 yield f"event: {kind}\ndata: {json.dumps(content)}\n\n".encode()
-            if loop.time() - said > _ALIVE_SECONDS:
+            if loop.time() - said > _HEARTBEAT_SECONDS:
                 said = loop.time()
                 yield b": still here\n\n"
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
-    def _look(self, cursor: Cursor) -> list[tuple[str, dict[str, Any]]]:
-        with self._looking:
-            self._watch.look()
-            return list(self._watch.news(cursor))
+    def _poll(self, cursor: ClientCursor) -> list[tuple[str, dict[str, Any]]]:
+        with self._store_lock:
+            self._store.poll()
+            return list(self._store.iter_changes(cursor))
 
     def _run(self, request: Request) -> dict[str, Any]:
-        with self._looking:
-            return self._watch.whole(request.path_params["run"])
+        with self._store_lock:
+            return self._store.make_run_details(request.path_params["run"])
 
-    def _rows(self, request: Request) -> dict[str, Any]:
-        return found_rows(self._written(request), request.query_params.get("id", ""))
+    def _find_predictions(self, request: Request) -> dict[str, Any]:
+        return find_predictions(
+            self._get_predictions_path(request), request.query_params.get("id", "")
+        )
 
-    def _reasons(self, request: Request) -> dict[str, Any]:
-        return reasons(self._written(request), request.query_params.get("row", ""))
+    def _get_attributions(self, request: Request) -> dict[str, Any]:
+        return read_attributions(
+            self._get_predictions_path(request), request.query_params.get("row", "")
+        )
 
-    def _written(self, request: Request) -> str:
-        _, view = self._watch.run(request.path_params["run"])
-        if view.out is None:
+    def _get_predictions_path(self, request: Request) -> str:
+        _, view = self._store.get_run(request.path_params["run"])
+        if view.predictions_path is None:
             raise ParameterError(f"run: {view.name} has written no predictions to a file")
-        return view.out
+        return view.predictions_path
 
-    def _model(self, request: Request) -> dict[str, Any]:
-        return model_of(self._watch.job(request.path_params["job"]))
+    def _get_model(self, request: Request) -> dict[str, Any]:
+        return answer_model(self._store.get_job(request.path_params["job"]))
 
     def _check(self, request: Request, _: bytes) -> dict[str, Any]:
         name = request.path_params["job"]
-        with self._looking:
-            job, running = self._watch.job(name).job, self._watch.running(name)
+        with self._store_lock:
+            job, running = self._store.get_job(name).job, self._store.find_running_training(name)
         if running is not None:
             raise UnavailableError("a training goes on: check when it has ended")
-        return {"findings": checked(self._watch.own, job)}
+        return {"findings": answer_check(self._store.party_config, job)}
 
-    def _estimate(self, request: Request, body: bytes) -> dict[str, Any]:
-        return estimated(self._watch.job(request.path_params["job"]).job, body)
+    def _run_estimate(self, request: Request, body: bytes) -> dict[str, Any]:
+        return answer_estimate(self._store.get_job(request.path_params["job"]).job, body)
 
-    def _train(self, request: Request, body: bytes) -> dict[str, Any]:
+    def _start_training(self, request: Request, body: bytes) -> dict[str, Any]:
         name = request.path_params["job"]
-        with self._looking:
-            known, running = self._watch.job(name), self._watch.running(name)
-            if known.file is None:
+        with self._store_lock:
+            known, running = self._store.get_job(name), self._store.find_running_training(name)
+            if known.job_file is None:
                 raise UnavailableError(
                     f"the file of {name!r} is not known here: start the page with --job FILE"
                 )
             if running is not None:
                 raise UnavailableError(f"{name}: is being trained already")
-        self._watch.control.train(name, known.file, restart=_asks_restart(body))
+        self._store.launcher.start_training(
+            name, known.job_file, restart=_is_restart_requested(body)
+        )
         return {"started": name}
 
     def _stop(self, request: Request, _: bytes) -> dict[str, Any]:
-        with self._looking:
-            file, view = self._watch.run(request.path_params["run"])
+        with self._store_lock:
+            file, view = self._store.get_run(request.path_params["run"])
             if view.command != "train":
                 raise UnavailableError(f"{view.name}: only trainings are stopped from here")
-            self._watch.control.stop(file, int(view.began["pid"]))
+            self._store.launcher.stop_run(file, int(view.start_record["pid"]))
         return {"stopping": view.name}
 
 
-def _asks_restart(body: bytes) -> bool:
+def _is_restart_requested(body: bytes) -> bool:
     try:
         asked = json.loads(body or b"{}")
     except ValueError:
@@ -199,10 +215,10 @@ def _asks_restart(body: bytes) -> bool:
     return isinstance(asked, dict) and asked.get("restart") is True
 
 
-async def _not_found(_: Request, error: Exception) -> Response:
-    return refusal(getattr(error, "status_code", 404), "there is nothing of that name")
+async def _handle_not_found(_: Request, error: Exception) -> Response:
+    return make_error_response(getattr(error, "status_code", 404), "there is nothing of that name")
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _handle_error(_: Request, error: Exception) -> Response:
     status = 404 if isinstance(error, ParameterError) and "there is no" in str(error) else 409
-    return refusal(status, str(error))
+    return make_error_response(status, str(error))

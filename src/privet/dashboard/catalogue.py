@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from privet.config.job import Job
-from privet.config.party import PartyFile
+from privet.config.party import PartyConfig
 from privet.errors import PrivetError
 from privet.storage.model_part import load_part
 
@@ -19,88 +19,90 @@ class KnownJob:
     """A job, and what we have of it."""
 
     job: Job
-    file: Path | None
+    job_file: Path | None
     """Where it can be read; None if our part of its model is all that we have."""
-    part: Path | None
+    part_path: Path | None
     """Our part of its model, if it was trained."""
 
-    def in_json(self, ours: str) -> dict[str, Any]:
+    def to_dict(self, local_name: str) -> dict[str, Any]:
         """Return it as the page takes it."""
-        job, params = self.job, self.job.hyper_parameters()
+        job, params = self.job, self.job.make_params()
         return {
             "name": job.name,
             "task": job.task,
             "protocol": job.protocol,
             "digest": job.digest[:16],
-            "file": None if self.file is None else str(self.file),
-            "trained": self.part is not None,
-            "role": job.role(ours),
-            "recipient": job.names[job.recipient_index],
+            "file": None if self.job_file is None else str(self.job_file),
+            "trained": self.part_path is not None,
+            "role": job.get_role(local_name),
+            "recipient": job.party_names[job.recipient_index],
             "explain": job.explain,
             "participants": [
                 {"name": p.name, "role": p.role, "address": p.address} for p in job.participants
             ],
             "dealers": [
                 {"name": name, "address": contact.address}
-                for name, contact in job.dealing().items()
+                for name, contact in job.get_dealer_entries().items()
             ],
             "params": params.model_dump(exclude={"task"}, exclude_none=True),
         }
 
 
-class Shelf:
+class JobCatalogue:
     """Where jobs are looked for: named ones, those beside party.toml, of runs, and of models."""
 
-    def __init__(self, party: Path, own: PartyFile, named: Sequence[Path] = ()) -> None:
-        self._beside = party.resolve().parent
-        self._own = own
-        self._named = [path.resolve() for path in named]
-        self._read: dict[Path, tuple[int, Job | None]] = {}
+    def __init__(
+        self, party: Path, party_config: PartyConfig, job_files: Sequence[Path] = ()
+    ) -> None:
+        self._party_folder = party.resolve().parent
+        self._party_config = party_config
+        self._named = [path.resolve() for path in job_files]
+        self._cache: dict[Path, tuple[int, Job | None]] = {}
 
-    def jobs(self, of_runs: Iterable[str] = ()) -> dict[str, KnownJob]:
+    def find_jobs(self, journal_job_files: Iterable[str] = ()) -> dict[str, KnownJob]:
         """Return the jobs that we take part in, by name; what is no job is passed over."""
-        files = [*self._named, *sorted(self._beside.glob("*.toml"))]
-        files += [Path(file) for file in of_runs]
+        files = [*self._named, *sorted(self._party_folder.glob("*.toml"))]
+        files += [Path(file) for file in journal_job_files]
         found: dict[str, KnownJob] = {}
         for file in dict.fromkeys(files):
-            job = self._job(file, Job.read)
+            job = self._load_job(file, Job.read)
             if job is not None and job.name not in found:
-                part = Path(self._own.folder) / f"{job.name}.part"
+                part = Path(self._party_config.folder) / f"{job.name}.part"
                 found[job.name] = KnownJob(job, file, part if part.exists() else None)
-        for part in sorted(Path(self._own.folder).glob("*.part")):
+        for part in sorted(Path(self._party_config.folder).glob("*.part")):
             if part.stem not in found:
-                job = self._job(part, lambda path: load_part(path).job)
+                job = self._load_job(part, lambda path: load_part(path).job)
                 if job is not None and job.name == part.stem:
                     found[job.name] = KnownJob(job, None, part)
         return found
 
-    def _job(self, path: Path, read: Any) -> Job | None:
+    def _load_job(self, path: Path, read: Any) -> Job | None:
         """Read a job, unless it is the one that we have read there before."""
         try:
             changed = path.stat().st_mtime_ns
         except OSError:
             return None
-        known = self._read.get(path)
+        known = self._cache.get(path)
         if known is None or known[0] != changed:
             job: Job | None = None
             with contextlib.suppress(PrivetError):
                 job = read(path)
-            if job is not None and self._own.name not in job.names:
+            if job is not None and self._party_config.name not in job.party_names:
                 job = None
-            self._read[path] = (changed, job)
-        return self._read[path][1]
+            self._cache[path] = (changed, job)
+        return self._cache[path][1]
 
 
-def federations(jobs: Iterable[KnownJob]) -> list[dict[str, Any]]:
+def group_by_federation(jobs: Iterable[KnownJob]) -> list[dict[str, Any]]:
     """Return who is together with whom, and in which jobs: the same people by the same keys."""
     groups: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
     for known in jobs:
-        members = known.job.members()
+        members = known.job.make_members()
         key = tuple(sorted((member.name, member.fingerprint or "") for member in members))
         group = groups.setdefault(
             key,
             {
-                "participants": known.job.names,
+                "participants": known.job.party_names,
                 "dealers": list(known.job.dealer_names),
                 "members": [{"name": m.name, "fingerprint": m.fingerprint} for m in members],
                 "jobs": [],

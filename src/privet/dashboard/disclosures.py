@@ -8,7 +8,7 @@ from typing import Any
 
 from privet.config.job import Job
 
-_WORDS = {
+_SENTENCES = {
     "predictions": "{n} predictions",
     "predictions of validation rows": "{n} predictions of validation rows",
     "whose ids are the same": "whether the others' ids are the first one's, {n} answers",
@@ -47,159 +47,169 @@ _SINGULAR = {
 
 
 @dataclass(frozen=True)
-class Allowance:
+class PermittedDisclosure:
     """Something that a job has revealed, or could and does not."""
 
-    what: str
+    disclosure: str
     """As the ledger calls it."""
-    to: tuple[str, ...]
+    recipients: tuple[str, ...]
     """Who may learn it; nobody, if the job does not say so."""
-    words: str
-    because: str
+    text: str
+    condition: str
     """The term of the job, or why it is always so."""
 
 
-def audience(to: Sequence[str], job: Job) -> str:
+def format_recipients(recipients: Sequence[str], job: Job) -> str:
     """Return who learned something, in words."""
-    everybody, dealers = set(job.names), set(job.dealer_names)
-    if everybody <= set(to):
-        others = [name for name in to if name in dealers]
+    everybody, dealers = set(job.party_names), set(job.dealer_names)
+    if everybody <= set(recipients):
+        others = [name for name in recipients if name in dealers]
         return f"all participants and {' and '.join(others)}" if others else "all participants"
-    return ", ".join(to[:-1]) + (" and " if len(to) > 1 else "") + to[-1] if to else "nobody"
+    return (
+        ", ".join(recipients[:-1]) + (" and " if len(recipients) > 1 else "") + recipients[-1]
+        if recipients
+        else "nobody"
+    )
 
 
-def sentence(what: str, to: Sequence[str], count: int, job: Job) -> str:
+def format_disclosure(disclosure: str, recipients: Sequence[str], count: int, job: Job) -> str:
     """Return one reveal in words."""
-    learned = _WORDS.get(what, f"{{n}} of: {what}").format(n=f"{count:,}")
+    learned = _SENTENCES.get(disclosure, f"{{n}} of: {disclosure}").format(n=f"{count:,}")
     for several, one in _SINGULAR.items() if count == 1 else ():
         learned = learned.replace(several, one)
-    who = audience(to, job)
+    who = format_recipients(recipients, job)
     return f"{who[0].upper() if who.startswith('all ') else who[0]}{who[1:]} learned {learned}"
 
 
-def allowances(job: Job) -> list[Allowance]:
+def list_permitted(job: Job) -> list[PermittedDisclosure]:
     """Return all that a job has revealed, and what it could have and does not."""
-    everybody = tuple(job.names)
+    everybody = tuple(job.party_names)
     all_and_dealers = (*everybody, *job.dealer_names)
-    active = (job.names[job.active],)
-    recipient = (job.names[job.recipient_index],)
-    params = job.hyper_parameters()
+    active = (job.party_names[job.label_holder_index],)
+    recipient = (job.party_names[job.recipient_index],)
+    params = job.make_params()
     elsewhere = recipient != active
     paper = job.protocol == "paper"
     return [
-        *_of_rows(job, everybody, all_and_dealers),
-        Allowance(
+        *_permit_row_disclosures(job, everybody, all_and_dealers),
+        PermittedDisclosure(
             "numbers of cuts",
-            () if job.told_cuts == "hidden" else everybody,
+            () if job.cut_disclosure == "hidden" else everybody,
             "how many cuts columns have",
-            f'cuts = "{job.told_cuts}"',
+            f'cuts = "{job.cut_disclosure}"',
         ),
-        Allowance("split feature", everybody, "which feature each level tests", "always"),
-        Allowance(
+        PermittedDisclosure("split feature", everybody, "which feature each level tests", "always"),
+        PermittedDisclosure(
             "best bucket of every feature",
             everybody if paper else (),
             "the best bucket of every feature",
             f'protocol = "{job.protocol}"',
         ),
-        Allowance(
+        PermittedDisclosure(
             "split bucket",
             () if paper else everybody,
             "thresholds of tests on features of one's own",
             "always, each its own",
         ),
-        Allowance(
+        PermittedDisclosure(
             "numbers within bounds",
             everybody,
             "that leaf values and scores are within bounds",
             "always",
         ),
-        _if(job.reveal_loss, "training loss", everybody, "the training loss", "reveal_loss"),
-        Allowance(
+        _permit_if(job.reveal_loss, "training loss", everybody, "the training loss", "reveal_loss"),
+        PermittedDisclosure(
             "validation loss",
             active if params.validation else (),
             "the mean loss on validation rows",
             f"validation = {params.validation:g}",
         ),
-        Allowance(
+        PermittedDisclosure(
             "number of tables to keep, or none yet",
             () if params.patience is None else all_and_dealers,
             "whether training goes on, after every table",
             "no patience" if params.patience is None else f"patience = {params.patience}",
         ),
-        _if(
+        _permit_if(
             job.reveal_validation,
             "predictions of validation rows",
             active,
             "predictions of validation rows",
             "reveal_validation",
         ),
-        _if(job.reveal_gain, "gain of a test", active, "what each level gains", "reveal_gain"),
-        _if(
+        _permit_if(
+            job.reveal_gain, "gain of a test", active, "what each level gains", "reveal_gain"
+        ),
+        _permit_if(
             job.reveal_importances,
             "mean absolute contributions",
             active,
             "how large contributions are on average",
             "reveal_importances",
         ),
-        Allowance(
+        PermittedDisclosure(
             "predictions",
             recipient,
             "predictions",
-            f"recipient = {recipient[0]}, rounded to 2^-{job.revealed_bits}",
+            f"recipient = {recipient[0]}, rounded to 2^-{job.prediction_fraction_bits}",
         ),
-        Allowance(
+        PermittedDisclosure(
             "contributions and base",
             () if job.explain is None else recipient,
             "what contributes to predictions",
             "no explain" if job.explain is None else f'explain = "{job.explain}"',
         ),
-        *_of_the_label(job, recipient if elsewhere else ()),
-        *_of_export(job),
+        *_permit_label_disclosures(job, recipient if elsewhere else ()),
+        *_permit_export_disclosures(job),
     ]
 
 
-def _if(said: bool, what: str, to: tuple[str, ...], words: str, term: str) -> Allowance:
-    return Allowance(what, to if said else (), words, f"{term} = {str(said).lower()}")
+def _permit_if(
+    is_set: bool, disclosure: str, recipients: tuple[str, ...], text: str, setting: str
+) -> PermittedDisclosure:
+    return PermittedDisclosure(
+        disclosure, recipients if is_set else (), text, f"{setting} = {str(is_set).lower()}"
+    )
 
 
-def _of_rows(
-    job: Job, everybody: tuple[str, ...], all_and_dealers: tuple[str, ...]
-) -> list[Allowance]:
+def _permit_row_disclosures(
+    job: Job, parties: tuple[str, ...], members: tuple[str, ...]
+) -> list[PermittedDisclosure]:
     if not job.align:
         words = "whether everybody has the first one's ids"
-        return [Allowance("whose ids are the same", everybody, words, "always")]
+        return [PermittedDisclosure("whose ids are the same", parties, words, "always")]
     return [
-        Allowance(
-            "which of its rows all have", everybody, "which of one's rows all have", "align = true"
+        PermittedDisclosure(
+            "which of its rows all have", parties, "which of one's rows all have", "align = true"
         ),
-        Allowance(
+        PermittedDisclosure(
             "number of rows that all have",
-            all_and_dealers,
+            members,
             "how many rows all have",
             "align = true",
         ),
-        Allowance(
+        PermittedDisclosure(
             "number of its rows",
-            () if job.ids.padded else (job.aligner,),
+            () if job.ids.padded else (job.aligning_dealer,),
             "how many rows each has",
             f"ids.padded = {job.ids.padded}" if job.ids.padded else "align = true, not padded",
         ),
-        Allowance(
+        PermittedDisclosure(
             "number of rows that some have",
-            (job.aligner,),
+            (job.aligning_dealer,),
             "how many rows every two or more have in common",
             "align = true",
         ),
     ]
 
 
-def _of_the_label(job: Job, to: tuple[str, ...]) -> list[Allowance]:
+def _permit_label_disclosures(job: Job, recipients: tuple[str, ...]) -> list[PermittedDisclosure]:
     """Return what a recipient is told who does not hold the label."""
-    if not to and not job.export:
+    if not recipients and not job.export:
         return []
-    receivers = tuple(dict.fromkeys((*to, *([job.export] if job.export else []))))
+    receivers = tuple(dict.fromkeys((*recipients, *([job.export] if job.export else []))))
     return [
-        Allowance(what, receivers, words, "receives what the label's holder has")
+        PermittedDisclosure(what, receivers, words, "receives what the label's holder has")
         for what, words in (
             ("centre and scale of the label", "the label's centre and scale"),
             ("names of the classes", "the names of the classes"),
@@ -207,42 +217,50 @@ def _of_the_label(job: Job, to: tuple[str, ...]) -> list[Allowance]:
     ]
 
 
-def _of_export(job: Job) -> list[Allowance]:
+def _permit_export_disclosures(job: Job) -> list[PermittedDisclosure]:
     to = (job.export,) if job.export else ()
     term = f"export = {job.export}" if job.export else "no export"
     return [
-        Allowance("leaf values", to, "leaf values", term),
-        Allowance("thresholds", to, "thresholds of others", term),
-        Allowance("kinds and categories of columns", to, "kinds and categories of columns", term),
+        PermittedDisclosure("leaf values", to, "leaf values", term),
+        PermittedDisclosure("thresholds", to, "thresholds of others", term),
+        PermittedDisclosure(
+            "kinds and categories of columns", to, "kinds and categories of columns", term
+        ),
     ]
 
 
-def ledger(job: Job, reveals: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def compare_with_permitted(
+    job: Job, disclosures: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """Return what was revealed, in words, beside what the job allows; all that it does not, marked.
 
     One row for each allowance, and one for each thing that none allows.
     """
-    told: list[Mapping[str, Any]] = list(reveals)
+    told: list[Mapping[str, Any]] = list(disclosures)
     rows: list[dict[str, Any]] = []
-    for allowed in allowances(job):
-        seen = [r for r in told if r["what"] == allowed.what and set(r["to"]) <= set(allowed.to)]
+    for allowed in list_permitted(job):
+        seen = [
+            r
+            for r in told
+            if r["what"] == allowed.disclosure and set(r["to"]) <= set(allowed.recipients)
+        ]
         told = [r for r in told if r not in seen]
         rows.append(
             {
-                "what": allowed.words,
-                "to": audience(allowed.to, job),
-                "because": allowed.because,
-                "allowed": bool(allowed.to),
+                "what": allowed.text,
+                "to": format_recipients(allowed.recipients, job),
+                "because": allowed.condition,
+                "allowed": bool(allowed.recipients),
                 "count": sum(r["count"] for r in seen),
-                "sentences": [sentence(r["what"], r["to"], r["count"], job) for r in seen],
+                "sentences": [format_disclosure(r["what"], r["to"], r["count"], job) for r in seen],
             }
         )
     for r in told:
-        words = sentence(r["what"], r["to"], r["count"], job)
+        words = format_disclosure(r["what"], r["to"], r["count"], job)
         rows.append(
             {
                 "what": r["what"],
-                "to": audience(r["to"], job),
+                "to": format_recipients(r["to"], job),
                 "because": "no term of this job",
                 "allowed": False,
                 "count": r["count"],
@@ -252,7 +270,7 @@ def ledger(job: Job, reveals: Iterable[Mapping[str, Any]]) -> list[dict[str, Any
     return rows
 
 
-def added(ledgers: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def add_disclosures(ledgers: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """Return the reveals of several runs, added up."""
     counts: dict[tuple[str, tuple[str, ...]], int] = {}
     for one in ledgers:

@@ -6,89 +6,89 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-_LOGGED = 60
+_MAX_LOG_LINES = 60
 """So many lines are shown."""
-_UNLOGGED = frozenset({"table", "revealed"})
+_HIDDEN_EVENTS = frozenset({"table", "revealed"})
 """What is shown elsewhere."""
 
-Point = tuple[int, float | None, float | None]
+LossPoint = tuple[int, float | None, float | None]
 """Of a table: its number, the training loss before it, the validation loss after it."""
 
 
-class RunView:
+class RunState:
     """A run, as far as it has come."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.began: dict[str, Any] = {}
-        self.state = "starting"
+        self.start_record: dict[str, Any] = {}
+        self.status = "starting"
         """starting, waiting, running; done, failed, stopped, killed."""
-        self.words = ""
+        self.last_message = ""
         """The last that was said."""
-        self.time: str | None = None
+        self.last_time: str | None = None
         """When."""
-        self.end: dict[str, Any] = {}
+        self.end_record: dict[str, Any] = {}
         """How it ended, if it did."""
         self.report: dict[str, Any] | None = None
-        self.started: dict[str, Any] = {}
-        self.tables: dict[str, Any] = {}
-        self.standing: dict[str, Any] = {}
-        self.points: list[Point] = []
-        self.reveals: list[dict[str, Any]] = []
+        self.program_record: dict[str, Any] = {}
+        self.table_record: dict[str, Any] = {}
+        self.progress: dict[str, Any] = {}
+        self.loss_points: list[LossPoint] = []
+        self.disclosures: list[dict[str, Any]] = []
         self.warnings: list[str] = []
-        self.resumed = 0
+        self.n_resumed_tables = 0
         self._peers: dict[str, dict[str, Any]] = {}
-        self._told: list[dict[str, Any]] = []
-        self._log: deque[dict[str, str]] = deque(maxlen=_LOGGED)
+        self._disclosed: list[dict[str, Any]] = []
+        self._log: deque[dict[str, str]] = deque(maxlen=_MAX_LOG_LINES)
 
     @property
     def job(self) -> str:
         """Whose run it is."""
-        return str(self.began.get("job", ""))
+        return str(self.start_record.get("job", ""))
 
     @property
     def command(self) -> str:
         """Which command it is."""
-        return str(self.began.get("command", ""))
+        return str(self.start_record.get("command", ""))
 
     @property
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it has not ended, as far as its record says."""
-        return self.state in ("starting", "waiting", "running")
+        return self.status in ("starting", "waiting", "running")
 
-    def take(self, line: Mapping[str, Any]) -> None:
+    def apply_event(self, line: Mapping[str, Any]) -> None:
         """Take in a line of the record."""
         kind, text = str(line.get("event", "")), str(line.get("text", ""))
-        self.time, self.words = str(line.get("time", "")), text
-        if kind not in _UNLOGGED:
-            self._log.append({"time": self.time, "text": text})
-        taking = getattr(self, f"_take_{kind.replace('-', '_')}", None)
+        self.last_time, self.last_message = str(line.get("time", "")), text
+        if kind not in _HIDDEN_EVENTS:
+            self._log.append({"time": self.last_time, "text": text})
+        taking = getattr(self, f"_apply_{kind.replace('-', '_')}", None)
         if taking is not None:
             taking(line)
 
-    def stand(self, line: Mapping[str, Any]) -> None:
+    def update_progress(self, line: Mapping[str, Any]) -> None:
         """Take in how the run stands."""
-        self.standing = dict(line)
+        self.progress = dict(line)
         for name, state in line.get("peers", {}).items():
             self._peers.setdefault(name, {}).update(state)
         if self.report is None and line.get("reveals"):
-            self.reveals = list(line["reveals"])
+            self.disclosures = list(line["reveals"])
 
-    def bury(self) -> None:
+    def mark_terminated(self) -> None:
         """Take note that its process is gone, without a last word."""
-        if self.goes_on:
-            self.state, self.words = "killed", "its process ended without a last word"
-            self._leave()
+        if self.is_running:
+            self.status, self.last_message = "killed", "its process ended without a last word"
+            self._mark_peers_disconnected()
 
-    def _take_began(self, line: Mapping[str, Any]) -> None:
-        self.began = dict(line)
+    def _apply_began(self, line: Mapping[str, Any]) -> None:
+        self.start_record = dict(line)
         ours = line.get("name")
         for name in (*line.get("participants", ()), *line.get("dealers", ())):
             if name != ours:
                 self._peers[name] = {"state": "unknown"}
 
-    def _take_waiting(self, line: Mapping[str, Any]) -> None:
-        self.state = "waiting"
+    def _apply_waiting(self, line: Mapping[str, Any]) -> None:
+        self.status = "waiting"
         missing = line.get("missing", ())
         for name, peer in self._peers.items():
             if name in missing:
@@ -96,101 +96,106 @@ class RunView:
             elif peer.get("state") != "connected":
                 peer.update(state="connected", since=line.get("time"))
 
-    def _take_connected(self, line: Mapping[str, Any]) -> None:
-        self.state = "running"
+    def _apply_connected(self, line: Mapping[str, Any]) -> None:
+        self.status = "running"
         for name in line.get("peers", ()):
             self._peers.setdefault(name, {}).update(state="connected", since=line.get("time"))
 
-    def _take_workers(self, line: Mapping[str, Any]) -> None:
+    def _apply_workers(self, line: Mapping[str, Any]) -> None:
         """Take note that our own workers are there, for whom we may have waited."""
-        if self.state == "waiting":
-            self.state = "running"
+        if self.status == "waiting":
+            self.status = "running"
 
-    def _take_started(self, line: Mapping[str, Any]) -> None:
-        self.state, self.started = "running", dict(line)
+    def _apply_started(self, line: Mapping[str, Any]) -> None:
+        self.status, self.program_record = "running", dict(line)
 
-    def _take_resumed(self, line: Mapping[str, Any]) -> None:
-        self.resumed = int(line.get("tables", 0))
+    def _apply_resumed(self, line: Mapping[str, Any]) -> None:
+        self.n_resumed_tables = int(line.get("tables", 0))
 
-    def _take_table(self, line: Mapping[str, Any]) -> None:
-        self.state, self.tables = "running", dict(line)
-        self.points.append((line["table"], line.get("loss_before"), line.get("validation_loss")))
+    def _apply_table(self, line: Mapping[str, Any]) -> None:
+        self.status, self.table_record = "running", dict(line)
+        self.loss_points.append(
+            (line["table"], line.get("loss_before"), line.get("validation_loss"))
+        )
 
-    def _take_warning(self, line: Mapping[str, Any]) -> None:
+    def _apply_warning(self, line: Mapping[str, Any]) -> None:
         self.warnings.append(str(line.get("warning") or line.get("text")))
 
-    def _take_serving(self, line: Mapping[str, Any]) -> None:
-        self.state = "running"
+    def _apply_serving(self, line: Mapping[str, Any]) -> None:
+        self.status = "running"
 
-    def _take_lost(self, line: Mapping[str, Any]) -> None:
+    def _apply_lost(self, line: Mapping[str, Any]) -> None:
         """Take note that a service has lost somebody, and waits for it."""
-        self.state = "waiting"
-        self._blame(line)
+        self.status = "waiting"
+        self._mark_peer_lost(line)
 
-    def _take_revealed(self, line: Mapping[str, Any]) -> None:
-        self._told.append({key: line[key] for key in ("what", "to", "count")})
-        if not self.standing:  # which has the same, sooner
-            self.reveals = self._told
+    def _apply_revealed(self, line: Mapping[str, Any]) -> None:
+        self._disclosed.append({key: line[key] for key in ("what", "to", "count")})
+        if not self.progress:  # which has the same, sooner
+            self.disclosures = self._disclosed
 
-    def _take_done(self, line: Mapping[str, Any]) -> None:
-        self.state, self.end = "done", {"time": line.get("time"), "code": 0}
+    def _apply_done(self, line: Mapping[str, Any]) -> None:
+        self.status, self.end_record = "done", {"time": line.get("time"), "code": 0}
         if "seconds" in line and "rounds" in line:
             beside = ("time", "event", "text")
             self.report = {key: value for key, value in line.items() if key not in beside}
-            self.reveals = list(line.get("reveals", ()))
-        self._leave()
+            self.disclosures = list(line.get("reveals", ()))
+        self._mark_peers_disconnected()
 
-    def _take_error(self, line: Mapping[str, Any]) -> None:
-        self.state = "failed"
-        self.end = {key: line.get(key) for key in ("time", "code", "error", "peer", "step")}
-        self._leave()
-        self._blame(line)
+    def _apply_error(self, line: Mapping[str, Any]) -> None:
+        self.status = "failed"
+        self.end_record = {key: line.get(key) for key in ("time", "code", "error", "peer", "step")}
+        self._mark_peers_disconnected()
+        self._mark_peer_lost(line)
 
-    def _take_interrupted(self, line: Mapping[str, Any]) -> None:
-        self.state, self.end = "stopped", {"time": line.get("time"), "code": line.get("code")}
-        self._leave()
+    def _apply_interrupted(self, line: Mapping[str, Any]) -> None:
+        self.status, self.end_record = (
+            "stopped",
+            {"time": line.get("time"), "code": line.get("code")},
+        )
+        self._mark_peers_disconnected()
 
-    def _leave(self) -> None:
+    def _mark_peers_disconnected(self) -> None:
         """Nobody is connected any more."""
         for peer in self._peers.values():
             if peer.get("state") in ("connected", "missing"):
                 peer.update(state="left", since=None)
 
-    def _blame(self, line: Mapping[str, Any]) -> None:
+    def _mark_peer_lost(self, line: Mapping[str, Any]) -> None:
         if line.get("peer") in self._peers:
             self._peers[line["peer"]].update(state="lost", since=line.get("time"))
 
-    def brief(self) -> dict[str, Any]:
+    def to_summary(self) -> dict[str, Any]:
         """Return it as a list of runs shows it."""
         return {
             "id": self.name,
             "command": self.command,
             "job": self.job,
-            "began": self.began.get("time"),
-            "ended": self.end.get("time"),
-            "state": self.state,
-            "words": self.words,
-            "table": self.tables.get("table") or (self.report or {}).get("tables"),
-            "tables": self.tables.get("tables") or (self.report or {}).get("tables"),
+            "began": self.start_record.get("time"),
+            "ended": self.end_record.get("time"),
+            "state": self.status,
+            "words": self.last_message,
+            "table": self.table_record.get("table") or (self.report or {}).get("tables"),
+            "tables": self.table_record.get("tables") or (self.report or {}).get("tables"),
             "seconds": (self.report or {}).get("seconds"),
             "has_report": self.report is not None,
-            "explained": bool(self.out)
-            and any(reveal["what"] == "contributions and base" for reveal in self.reveals),
+            "explained": bool(self.predictions_path)
+            and any(reveal["what"] == "contributions and base" for reveal in self.disclosures),
         }
 
     @property
-    def out(self) -> str | None:
+    def predictions_path(self) -> str | None:
         """Where predictions were written, if any were."""
         return (self.report or {}).get("out")
 
-    def whole(self, since: int = 0) -> dict[str, Any]:
-        """Return all that is shown of it; of the points, those after the first `since`."""
-        where = self.standing if self.goes_on else {}
+    def to_dict(self, first_point: int = 0) -> dict[str, Any]:
+        """Return all that is shown of it; of the points, those after the first `first_point`."""
+        where = self.progress if self.is_running else {}
         return {
-            **self.brief(),
-            "end": self.end,
-            "started": _of(
-                self.started,
+            **self.to_summary(),
+            "end": self.end_record,
+            "started": _select_keys(
+                self.program_record,
                 "samples",
                 "features",
                 "rounds",
@@ -199,29 +204,29 @@ class RunView:
                 "memory",
                 "masks",
             ),
-            "resumed": self.resumed,
-            "rate": self.tables.get("tables_per_second"),
-            "seconds_left": self.tables.get("seconds_left"),
-            "rounds": self.tables.get("rounds") or (self.report or {}).get("rounds"),
-            "best_table": self.tables.get("best_table"),
+            "resumed": self.n_resumed_tables,
+            "rate": self.table_record.get("tables_per_second"),
+            "seconds_left": self.table_record.get("seconds_left"),
+            "rounds": self.table_record.get("rounds") or (self.report or {}).get("rounds"),
+            "best_table": self.table_record.get("best_table"),
             "step": where.get("step"),
             "level": where.get("level"),
             "now_table": where.get("table"),
             "groups": where.get("groups"),
             "slowest_group": where.get("slowest_group"),
             "waits_for_group": where.get("waits_for_group"),
-            "by_workers": self.standing.get("by_workers"),
+            "by_workers": self.progress.get("by_workers"),
             "peers": [{"name": name, **peer} for name, peer in self._peers.items()],
-            "dealers": self.began.get("dealers", []),
-            "reveals": self.reveals,
+            "dealers": self.start_record.get("dealers", []),
+            "reveals": self.disclosures,
             "report": self.report,
             "warnings": self.warnings,
             "log": list(self._log),
-            "version": self.began.get("version"),
-            "from": since,
-            "points": self.points[since:],
+            "version": self.start_record.get("version"),
+            "from": first_point,
+            "points": self.loss_points[first_point:],
         }
 
 
-def _of(line: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+def _select_keys(line: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: line.get(key) for key in keys}

@@ -7,29 +7,31 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from privet.config.party import Door, PartyFile
-from privet.dashboard.app import Application
-from privet.dashboard.run_store import Watch
-from privet.federation.monitoring.events import Tell
-from privet.web.limits import Connections
-from privet.web.server import serving
+from privet.config.party import HttpServerConfig, PartyConfig
+from privet.dashboard.app import DashboardApp
+from privet.dashboard.run_store import RunStore
+from privet.federation.monitoring.events import EventHandler
+from privet.web.limits import ConnectionLimiter
+from privet.web.server import run_http_server
 
-_MOST_CONNECTIONS = 100
+_MAX_CONNECTIONS = 100
 
 
 @contextlib.contextmanager
-def serving_page(door: Door, party: Path, jobs: list[Path], tell: Tell) -> Iterator[str]:
+def run_dashboard(
+    server_config: HttpServerConfig, party: Path, job_files: list[Path], emit: EventHandler
+) -> Iterator[str]:
     """Have a page of a participant's own; yield its address, with the token that it takes."""
     token = secrets.token_urlsafe(32)
-    watch = Watch(party, PartyFile.load(party), jobs)
-    application = Application(door, token, watch)
-    connections = Connections(_MOST_CONNECTIONS)
-    with serving(door, application.asgi(), connections, tell) as port:
-        scheme = "https" if door.certificate else "http"
-        host = door.hosts[0] if door.hosts else door.host
+    watch = RunStore(party, PartyConfig.load(party), job_files)
+    application = DashboardApp(server_config, token, watch)
+    connections = ConnectionLimiter(_MAX_CONNECTIONS)
+    with run_http_server(server_config, application.make_asgi_app(), connections, emit) as port:
+        scheme = "https" if server_config.certificate else "http"
+        host = server_config.hosts[0] if server_config.hosts else server_config.host
         host = f"[{host}]" if ":" in host else host
         try:
             yield f"{scheme}://{host}:{port}/#token={token}"
         finally:
-            application.over = True
-            watch.control.let_go()
+            application.is_stopped = True
+            watch.launcher.detach()

@@ -20,7 +20,7 @@ _CREDIT_COLUMNS = (
     *(f"BILL_AMT{month}" for month in range(1, 7)),
     *(f"PAY_AMT{month}" for month in range(1, 7)),
 )
-_TWO = ("0", "1")
+_BINARY_CLASSES = ("0", "1")
 
 
 @dataclass(frozen=True)
@@ -46,35 +46,42 @@ def load_dataset(name: str) -> DataSet:
     return _LOADERS[name]()
 
 
-def _breast_cancer() -> DataSet:
+def _load_breast_cancer() -> DataSet:
     from sklearn import datasets
 
     bunch = datasets.load_breast_cancer()
-    frame = _frame(bunch.data, bunch.target, bunch.feature_names)
-    return DataSet("breast-cancer", "classification", frame, _TWO)
+    frame = _make_frame(bunch.data, bunch.target, bunch.feature_names)
+    return DataSet("breast-cancer", "classification", frame, _BINARY_CLASSES)
 
 
-def _california() -> DataSet:
+def _load_california() -> DataSet:
     def fetch() -> Frame:
         from sklearn import datasets
 
         bunch = datasets.fetch_california_housing()
-        return _frame(bunch.data, bunch.target, bunch.feature_names)
+        return _make_frame(bunch.data, bunch.target, bunch.feature_names)
 
-    return DataSet("california", "regression", _real("california_housing.csv.gz", fetch))
+    return DataSet(
+        "california", "regression", _load_file_or_fetch("california_housing.csv.gz", fetch)
+    )
 
 
-def _credit() -> DataSet:
+def _load_credit() -> DataSet:
     def fetch() -> Frame:
         from sklearn import datasets
 
         bunch = datasets.fetch_openml(data_id=42477, as_frame=False, parser="liac-arff")
-        return _frame(bunch.data.astype(float), bunch.target.astype(float), _CREDIT_COLUMNS)
+        return _make_frame(bunch.data.astype(float), bunch.target.astype(float), _CREDIT_COLUMNS)
 
-    return DataSet("credit", "classification", _real("credit_default.csv.gz", fetch), _TWO)
+    return DataSet(
+        "credit",
+        "classification",
+        _load_file_or_fetch("credit_default.csv.gz", fetch),
+        _BINARY_CLASSES,
+    )
 
 
-def _real(file_name: str, fetch: Callable[[], Frame]) -> Frame:
+def _load_file_or_fetch(file_name: str, fetch: Callable[[], Frame]) -> Frame:
     """Read a file of the folder in PRIVET_DATA, or fetch what it would hold."""
     folder = os.environ.get("PRIVET_DATA")
     if folder and (path := Path(folder) / file_name).exists():
@@ -89,41 +96,43 @@ def _real(file_name: str, fetch: Callable[[], Frame]) -> Frame:
         ) from error
 
 
-def _synthetic_regression(name: str, n_features: int, seed: int) -> DataSet:
+def _make_regression(name: str, n_features: int, seed: int) -> DataSet:
     from sklearn import datasets
 
     data, target = datasets.make_regression(
         n_samples=20_000, n_features=n_features, n_informative=10, noise=10.0, random_state=seed
     )
-    return DataSet(name, "regression", _frame(data, target))
+    return DataSet(name, "regression", _make_frame(data, target))
 
 
-def _synthetic_classification(name: str, n_features: int, seed: int) -> DataSet:
+def _make_classification(name: str, n_features: int, seed: int) -> DataSet:
     from sklearn import datasets
 
     data, target = datasets.make_classification(
         n_samples=20_000, n_features=n_features, n_informative=10, random_state=seed
     )
-    return DataSet(name, "classification", _frame(data, target), _TWO)
+    return DataSet(name, "classification", _make_frame(data, target), _BINARY_CLASSES)
 
 
-def _frame(data: np.ndarray, target: np.ndarray, names: Iterable[object] | None = None) -> Frame:
+def _make_frame(
+    data: np.ndarray, target: np.ndarray, names: Iterable[object] | None = None
+) -> Frame:
     columns = np.ascontiguousarray(data.T, dtype=np.float64)
     labels = [f"x{i}" for i in range(1, len(columns) + 1)] if names is None else names
     return Frame(
         names=tuple(str(name) for name in labels),
         columns=columns,
-        ids=Ids.of(range(columns.shape[1])),
+        ids=Ids.from_texts(range(columns.shape[1])),
         label=target.astype(np.float64),
     )
 
 
 _LOADERS: dict[str, Callable[[], DataSet]] = {
-    "breast-cancer": _breast_cancer,
-    "california": _california,
-    "credit": _credit,
-    "syn-a": lambda: _synthetic_regression("syn-a", 80, seed=1),
-    "syn-b": lambda: _synthetic_regression("syn-b", 60, seed=2),
-    "syn-c": lambda: _synthetic_classification("syn-c", 40, seed=3),
+    "breast-cancer": _load_breast_cancer,
+    "california": _load_california,
+    "credit": _load_credit,
+    "syn-a": lambda: _make_regression("syn-a", 80, seed=1),
+    "syn-b": lambda: _make_regression("syn-b", 60, seed=2),
+    "syn-c": lambda: _make_classification("syn-c", 40, seed=3),
 }
 DATASETS = tuple(_LOADERS)

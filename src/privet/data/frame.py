@@ -25,14 +25,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from privet.arrays import FloatArray, IndexArray
-from privet.data.parsing import plain_text, whole_numbers
+from privet.data.parsing import normalise_text, to_integers
 from privet.errors import DataError
-from privet.schema import printable
-from privet.spec.column_types import NUMBERS, Content
+from privet.schema import is_printable
+from privet.spec.column_types import NUMBER_SCHEMA, ColumnSchema
 
-Rule = Literal["strip", "casefold", "digits"]
+IdRule = Literal["strip", "casefold", "digits"]
 """How a key is made of an id: without blanks around it, in small letters, of its digits alone."""
-RULES: tuple[Rule, ...] = get_args(Rule)
+ID_RULES: tuple[IdRule, ...] = get_args(IdRule)
 
 _EXAMPLES = 3
 _BLOCK = 1 << 16
@@ -46,36 +46,36 @@ class Ids:
     """The columns that make an id, as their owner calls them."""
     columns: tuple[pa.Array, ...]
     """Their cells, as text."""
-    keys: pa.Array
+    match_keys: pa.Array
     """What is compared."""
 
     @classmethod
-    def of(cls, texts: Iterable[object], name: str = "id") -> Ids:
+    def from_texts(cls, texts: Iterable[object], name: str = "id") -> Ids:
         """Return ids of one column, compared as they are."""
         column = pa.array([str(text) for text in texts], pa.large_string())
         return cls((name,), (column,), column)
 
     @classmethod
-    def read(
+    def from_columns(
         cls,
         columns: Mapping[str, pa.ChunkedArray],
-        rules: Sequence[Sequence[Rule]] | None = None,
+        rules: Sequence[Sequence[IdRule]] | None = None,
     ) -> Ids:
         """Return the ids that columns make, with the rules of each; refuse empty and double ones.
 
         Without rules, ids are compared as they are.
         """
-        cells = tuple(_as_text(column, name) for name, column in columns.items())
+        cells = tuple(_to_text(column, name) for name, column in columns.items())
         apart = rules if rules is not None else [()] * len(cells)
-        parts = [_by_rules(column, each) for column, each in zip(cells, apart, strict=True)]
+        parts = [_normalise(column, each) for column, each in zip(cells, apart, strict=True)]
         for name, part in zip(columns, parts, strict=True):
-            _refuse_empty(name, part)
-        ids = cls(tuple(columns), cells, parts[0] if len(parts) == 1 else _joined(parts))
-        ids._refuse_doubles()
+            _check_not_empty(name, part)
+        ids = cls(tuple(columns), cells, parts[0] if len(parts) == 1 else _join_parts(parts))
+        ids._check_unique()
         return ids
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.match_keys)
 
     def take(self, rows: IndexArray) -> Ids:
         """Return the ids of these rows, in that order."""
@@ -83,7 +83,7 @@ class Ids:
         return replace(
             self,
             columns=tuple(column.take(chosen) for column in self.columns),
-            keys=self.keys.take(chosen),
+            match_keys=self.match_keys.take(chosen),
         )
 
     def tolist(self) -> list[str]:
@@ -91,41 +91,43 @@ class Ids:
         if len(self.columns) == 1:
             found: list[str] = self.columns[0].to_pylist()
             return found
-        return [", ".join(cells) for cells in zip(*self.cells(), strict=True)]
+        return [", ".join(cells) for cells in zip(*self.to_columns(), strict=True)]
 
-    def cells(self) -> list[list[str]]:
+    def to_columns(self) -> list[list[str]]:
         """Return the ids' columns, as their owner wrote them."""
-        return [_listed(column) for column in self.columns]
+        return [_to_strings(column) for column in self.columns]
 
-    def blocks_of_keys(self) -> Iterator[list[bytes]]:
+    def iter_key_blocks(self) -> Iterator[list[bytes]]:
         """Yield the keys in UTF-8, a block at a time: all at once would take much memory."""
         for start in range(0, len(self), _BLOCK):
-            block = self.keys.slice(start, _BLOCK)
+            block = self.match_keys.slice(start, _BLOCK)
             yield block.cast(pa.large_binary()).to_pylist()
 
     def digest(self, key: bytes = b"") -> bytes:
         """Return a keyed digest of the keys, in order."""
         digest = hmac.new(key, digestmod=hashlib.sha256)
-        for block in self.blocks_of_keys():
+        for block in self.iter_key_blocks():
             digest.update(b"".join(len(k).to_bytes(4, "little") + k for k in block))
         return digest.digest()
 
-    def differ(self, other: Ids) -> IndexArray:
+    def find_mismatches(self, other: Ids) -> IndexArray:
         """Return the rows whose keys differ from those of as many other ids."""
-        return np.flatnonzero(pc.not_equal(self.keys, other.keys).to_numpy(zero_copy_only=False))
+        return np.flatnonzero(
+            pc.not_equal(self.match_keys, other.match_keys).to_numpy(zero_copy_only=False)
+        )
 
-    def examples(self, rows: IndexArray) -> str:
+    def format_examples(self, rows: IndexArray) -> str:
         """Return some of the ids, for a message to their owner."""
         shown = ", ".join(repr(text) for text in self.take(rows[:_EXAMPLES]).tolist())
         return shown + (", ..." if len(rows) > _EXAMPLES else "")
 
-    def _refuse_doubles(self) -> None:
-        keys = (key for block in self.blocks_of_keys() for key in block)
+    def _check_unique(self) -> None:
+        keys = (key for block in self.iter_key_blocks() for key in block)
         hashes = np.fromiter(map(hash, keys), np.int64, len(self))
         hashes.sort()
         if (hashes[1:] != hashes[:-1]).all():  # with an eighth of the memory of all keys at once
             return
-        codes = self.keys.dictionary_encode()
+        codes = self.match_keys.dictionary_encode()
         if len(codes.dictionary) == len(self):
             return
         number = codes.indices.to_numpy()
@@ -136,34 +138,34 @@ class Ids:
         what = "id is" if count == 1 else "ids are"
         samples = again[np.unique(number[again], return_index=True)[1]]
         raise DataError(
-            f"{count:,} {what} there more than once: {self.examples(samples)}; the first in rows "
-            f"{rows}: keep one row of each"
+            f"{count:,} {what} there more than once: {self.format_examples(samples)}; the first in "
+            f"rows {rows}: keep one row of each"
         )
 
 
-def keys_of(ids: Sequence[Sequence[str]], rules: Sequence[Sequence[Rule]]) -> list[str]:
+def make_match_keys(ids: Sequence[Sequence[str]], rules: Sequence[Sequence[IdRule]]) -> list[str]:
     """Return the keys of ids that somebody asks for, each given by its parts, whoever has them."""
     if not ids:
         return []
     columns = [pa.array(part, pa.large_string()) for part in zip(*ids, strict=True)]
-    parts = [_by_rules(plain_text(c), each) for c, each in zip(columns, rules, strict=True)]
-    return _listed(parts[0] if len(parts) == 1 else _joined(parts))
+    parts = [_normalise(normalise_text(c), each) for c, each in zip(columns, rules, strict=True)]
+    return _to_strings(parts[0] if len(parts) == 1 else _join_parts(parts))
 
 
-def _listed(column: pa.Array) -> list[str]:
+def _to_strings(column: pa.Array) -> list[str]:
     texts: list[str] = column.to_pylist()
     return texts
 
 
-def _as_text(column: pa.ChunkedArray, name: str) -> pa.Array:
+def _to_text(column: pa.ChunkedArray, name: str) -> pa.Array:
     """Return cells as text, the same for a number whatever its type is."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
     if pa.types.is_floating(kind):
-        column = _whole(column.cast(pa.float64()), name)
+        column = _to_integers(column.cast(pa.float64()), name)
     elif pa.types.is_decimal(kind):  # in which databases write whole numbers
-        column = _without_fractions(column, name)
+        column = _to_whole_decimals(column, name)
     elif not (
         pa.types.is_integer(kind)
         or pa.types.is_string(kind)
@@ -175,12 +177,12 @@ def _as_text(column: pa.ChunkedArray, name: str) -> pa.Array:
     texts = column.cast(pa.large_string()).combine_chunks()
     if isinstance(texts, pa.ChunkedArray):  # of no chunk at all
         texts = pa.array([], pa.large_string())
-    return plain_text(texts.fill_null(""))
+    return normalise_text(texts.fill_null(""))
 
 
-def _whole(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def _to_integers(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     values = column.to_numpy()
-    whole, bad = whole_numbers(values)
+    whole, bad = to_integers(values)
     if len(bad):
         raise DataError(
             f"the id column {name!r} holds fractions, or numbers that are not exact as such: row "
@@ -189,7 +191,7 @@ def _whole(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     return pa.chunked_array([whole])
 
 
-def _without_fractions(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def _to_whole_decimals(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     try:
         return column.cast(pa.decimal256(76, 0))
     except pa.ArrowInvalid:
@@ -198,29 +200,29 @@ def _without_fractions(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         ) from None
 
 
-def _by_rules(column: pa.Array, rules: Sequence[Rule]) -> pa.Array:
+def _normalise(column: pa.Array, rules: Sequence[IdRule]) -> pa.Array:
     if not pc.all(pc.string_is_ascii(column)).as_py():
         # An accent may be a letter of its own or part of one; both look the same.
         column = pc.utf8_normalize(column, form="NFC")
     for rule in rules:
-        column = _APPLY[rule](column)
+        column = _RULE_FUNCTIONS[rule](column)
     return column
 
 
-def _casefolded(column: pa.Array) -> pa.Array:
+def _casefold(column: pa.Array) -> pa.Array:
     if pc.all(pc.string_is_ascii(column)).as_py():
         return pc.ascii_lower(column)
-    return pa.array([text.casefold() for text in _listed(column)], pa.large_string())
+    return pa.array([text.casefold() for text in _to_strings(column)], pa.large_string())
 
 
-_APPLY: Mapping[Rule, Callable[[pa.Array], pa.Array]] = {
+_RULE_FUNCTIONS: Mapping[IdRule, Callable[[pa.Array], pa.Array]] = {
     "strip": pc.utf8_trim_whitespace,
-    "casefold": _casefolded,
+    "casefold": _casefold,
     "digits": lambda column: pc.replace_substring_regex(column, "[^0-9]", ""),
 }
 
 
-def _refuse_empty(name: str, column: pa.Array) -> None:
+def _check_not_empty(name: str, column: pa.Array) -> None:
     blank = pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0)
     empty = np.flatnonzero(blank.to_numpy(zero_copy_only=False))
     if len(empty):
@@ -231,7 +233,7 @@ def _refuse_empty(name: str, column: pa.Array) -> None:
         )
 
 
-def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+def _join_parts(parts: Sequence[pa.Array]) -> pa.Array:
     """Return one text a row from which all its parts can be told: each after its length."""
     pieces = []
     for part in parts:
@@ -250,9 +252,9 @@ class Frame:
     label: FloatArray | None = None
     weight: FloatArray | None = None
     """How much each row counts, relative to the others."""
-    contents: tuple[Content, ...] = ()
+    schemas: tuple[ColumnSchema, ...] = ()
     """What each column means; all are numbers if nothing is said."""
-    label_content: Content = NUMBERS
+    label_schema: ColumnSchema = NUMBER_SCHEMA
     warnings: tuple[str, ...] = ()
     """What its owner should know of it."""
 
@@ -261,13 +263,13 @@ class Frame:
             raise DataError(
                 f"{len(self.names)} column names for columns of shape {self.columns.shape}"
             )
-        if not self.contents:
-            object.__setattr__(self, "contents", (NUMBERS,) * len(self.names))
-        if len(self.contents) != len(self.names):
-            raise DataError(f"{len(self.contents)} meanings of {len(self.names)} columns")
-        refuse_repeats(self.names, "column")
+        if not self.schemas:
+            object.__setattr__(self, "schemas", (NUMBER_SCHEMA,) * len(self.names))
+        if len(self.schemas) != len(self.names):
+            raise DataError(f"{len(self.schemas)} meanings of {len(self.names)} columns")
+        check_unique(self.names, "column")
         for number, name in enumerate(self.names, start=1):
-            if not printable(name):
+            if not is_printable(name):
                 raise DataError(
                     f"column {number} is called {name!r}, which is no name; give it one, or write "
                     "the file without it (an index, perhaps)"
@@ -290,13 +292,15 @@ class Frame:
         position = {name: i for i, name in enumerate(self.names)}
         for name in names:
             if name not in position:
-                raise DataError(f"there is no column {name!r}; there are {listing(self.names)}")
+                raise DataError(
+                    f"there is no column {name!r}; there are {format_names(self.names)}"
+                )
         chosen = [position[name] for name in names]
         return replace(
             self,
             names=tuple(names),
             columns=self.columns[chosen],
-            contents=tuple(self.contents[i] for i in chosen),
+            schemas=tuple(self.schemas[i] for i in chosen),
         )
 
     def take(self, rows: IndexArray) -> Frame:
@@ -309,61 +313,65 @@ class Frame:
             weight=None if self.weight is None else self.weight[rows],
         )
 
-    def by_column(self) -> ByColumn:
+    def to_lazy(self) -> LazyFrame:
         """Return the same, to be taken column by column."""
-        columns = zip(self.names, self.contents, self.columns, strict=True)
-        each = tuple(Column(name, content, partial(np.asarray, x)) for name, content, x in columns)
-        return ByColumn(each, replace(self, names=(), columns=self.columns[:0], contents=()))
+        columns = zip(self.names, self.schemas, self.columns, strict=True)
+        each = tuple(
+            LazyColumn(name, content, partial(np.asarray, x)) for name, content, x in columns
+        )
+        return LazyFrame(each, replace(self, names=(), columns=self.columns[:0], schemas=()))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Column:
+class LazyColumn:
     """One column of a table, whose cells are somewhere."""
 
     name: str
-    content: Content
+    schema: ColumnSchema
     read: Callable[[], FloatArray]
     """Returns its cells, which are not to be changed."""
 
-    def take(self, rows: IndexArray | slice) -> Column:
+    def take(self, rows: IndexArray | slice) -> LazyColumn:
         """Return the cells of these rows, in that order."""
         return replace(self, read=lambda: self.read()[rows])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ByColumn:
+class LazyFrame:
     """A table that is taken column by column."""
 
-    columns: tuple[Column, ...]
-    frame: Frame
+    columns: tuple[LazyColumn, ...]
+    row_data: Frame
     """All the rest of it: ids, label, weights, warnings."""
 
     @property
     def n_samples(self) -> int:
         """How many rows there are."""
-        return self.frame.n_samples
+        return self.row_data.n_samples
 
-    def take(self, rows: IndexArray) -> ByColumn:
+    def take(self, rows: IndexArray) -> LazyFrame:
         """Return the given rows, in that order."""
-        return ByColumn(tuple(c.take(rows) for c in self.columns), self.frame.take(rows))
+        return LazyFrame(tuple(c.take(rows) for c in self.columns), self.row_data.take(rows))
 
-    def together(self) -> Frame:
+    def collect(self) -> Frame:
         """Return all columns at once."""
         columns = np.empty((len(self.columns), self.n_samples))
         for target, column in zip(columns, self.columns, strict=True):
             target[:] = column.read()
         names = tuple(column.name for column in self.columns)
-        contents = tuple(column.content for column in self.columns)
-        return replace(self.frame, names=names, columns=columns, contents=contents)
+        contents = tuple(column.schema for column in self.columns)
+        return replace(self.row_data, names=names, columns=columns, schemas=contents)
 
 
-def listing(names: Sequence[str], most: int = 12) -> str:
+def format_names(names: Sequence[str], max_shown: int = 12) -> str:
     """Return names for an error message, not too many of them."""
-    shown = ", ".join(repr(str(name)) for name in names[:most])
-    return shown + (f" and {len(names) - most} more" if len(names) > most else "") or "none"
+    shown = ", ".join(repr(str(name)) for name in names[:max_shown])
+    return (
+        shown + (f" and {len(names) - max_shown} more" if len(names) > max_shown else "") or "none"
+    )
 
 
-def refuse_repeats(names: Sequence[str], what: str) -> None:
+def check_unique(names: Sequence[str], noun: str) -> None:
     """Raise DataError unless the names all differ."""
     array = np.asarray(names, dtype=np.str_)
     order = np.argsort(array, kind="stable")
@@ -371,6 +379,6 @@ def refuse_repeats(names: Sequence[str], what: str) -> None:
     if len(repeats):
         first, again = order[repeats[0]], order[repeats[0] + 1]
         raise DataError(
-            f"the {what} {str(array[first])!r} is there twice, as number {first + 1} and "
+            f"the {noun} {str(array[first])!r} is there twice, as number {first + 1} and "
             f"{again + 1}: keep one"
         )

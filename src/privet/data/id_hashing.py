@@ -29,22 +29,22 @@ from privet.data.frame import Ids
 from privet.errors import UnavailableError
 
 HASH_BYTES = 24
-_COMMAND = "from privet.data.id_hashing import serve; serve()"
-_MOST_PROCESSES = 16
+_WORKER_COMMAND = "from privet.data.id_hashing import run_hash_process; run_hash_process()"
+_MAX_PROCESSES = 16
 
 
-def cores() -> int:
+def count_hash_processes() -> int:
     """Return how many processes can work at the same time."""
     try:
         found = len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
         found = os.cpu_count() or 1
-    return min(found, _MOST_PROCESSES)
+    return min(found, _MAX_PROCESSES)
 
 
-def hash_texts(texts: Iterable[bytes], key: bytes, kind: bytes) -> bytes:
+def hash_texts(texts: Iterable[bytes], key: bytes, purpose: bytes) -> bytes:
     """Return the keyed hashes of texts of some kind, one behind the other."""
-    start = hashlib.blake2b(digest_size=HASH_BYTES, key=key, person=kind)
+    start = hashlib.blake2b(digest_size=HASH_BYTES, key=key, person=purpose)
     digests = []
     for text in texts:
         each = start.copy()  # which saves hashing the key again
@@ -54,15 +54,15 @@ def hash_texts(texts: Iterable[bytes], key: bytes, kind: bytes) -> bytes:
 
 
 def hash_blocks(
-    blocks: Iterable[Sequence[bytes]], key: bytes, kind: bytes, processes: int = 1
+    blocks: Iterable[Sequence[bytes]], key: bytes, purpose: bytes, processes: int = 1
 ) -> Iterator[bytes]:
     """Yield the hashes of blocks of texts, in order."""
     if processes == 1:
-        yield from (hash_texts(block, key, kind) for block in blocks)
+        yield from (hash_texts(block, key, purpose) for block in blocks)
         return
-    idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+    idle: queue.SimpleQueue[_HashProcess] = queue.SimpleQueue()
 
-    def work(block: Sequence[bytes]) -> bytes:
+    def hash_block(block: Sequence[bytes]) -> bytes:
         worker = idle.get()
         try:
             return worker.hash(block)
@@ -71,24 +71,24 @@ def hash_blocks(
 
     with contextlib.ExitStack() as stack:
         for _ in range(processes):
-            idle.put(stack.enter_context(contextlib.closing(_Worker(key, kind))))
+            idle.put(stack.enter_context(contextlib.closing(_HashProcess(key, purpose))))
         pool = stack.enter_context(ThreadPoolExecutor(processes))
         waiting: deque[Future[bytes]] = deque()
         for block in blocks:
-            waiting.append(pool.submit(work, block))
+            waiting.append(pool.submit(hash_block, block))
             if len(waiting) > 2 * processes:  # not all at once, for memory's sake
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
 
-class _Worker:
+class _HashProcess:
     """A process that hashes: a block in, its hashes out."""
 
-    def __init__(self, key: bytes, kind: bytes) -> None:
+    def __init__(self, key: bytes, purpose: bytes) -> None:
         path = os.pathsep.join(sys.path)
         self._process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-c", _COMMAND],
+            [sys.executable, "-c", _WORKER_COMMAND],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
@@ -97,14 +97,14 @@ class _Worker:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        self._first = [key, kind]
+        self._handshake_texts = [key, purpose]
 
     def hash(self, texts: Sequence[bytes]) -> bytes:
         """Return the hashes of texts."""
         try:
-            if self._first:
-                _write(self._stdin, self._first)
-                self._first = []
+            if self._handshake_texts:
+                _write(self._stdin, self._handshake_texts)
+                self._handshake_texts = []
             _write(self._stdin, texts)
             found = self._stdout.read(HASH_BYTES * len(texts))
         except OSError:
@@ -125,7 +125,7 @@ class _Worker:
         self._process.wait()
 
 
-def serve() -> None:
+def run_hash_process() -> None:
     """Hash what comes on stdin, as a process of its own."""
     source, target = sys.stdin.buffer, sys.stdout.buffer
     first = _read(source)
@@ -159,9 +159,9 @@ def _read(pipe: IO[bytes]) -> list[bytes] | None:
 
 TagArray = npt.NDArray[np.uint64]
 
-_OF_IDS, _OF_DUMMIES = b"privet id", b"privet dummy"
+_ID_PURPOSE, _DUMMY_PURPOSE = b"privet id", b"privet dummy"
 # A process hashes about two million ids a second, and takes half a second to start.
-_PAYS = 1 << 22
+_PARALLEL_THRESHOLD = 1 << 22
 _AS_HASHED = np.dtype("<u8")  # the same numbers on every machine
 
 
@@ -171,21 +171,21 @@ class Tags:
 
     pairs: TagArray
     """Two tags of each: (ids, 2)."""
-    order: TagArray
+    order_numbers: TagArray
     """By which those who have the key order them: (ids,)."""
 
     @classmethod
-    def of(cls, ids: Ids, key: bytes, processes: int | None = None) -> Tags:
+    def from_ids(cls, ids: Ids, key: bytes, processes: int | None = None) -> Tags:
         """Return those of ids, hashed in several processes where that pays, or in as many."""
         if processes is None:
-            processes = cores() if len(ids) >= _PAYS else 1
-        return cls._read(hash_blocks(ids.blocks_of_keys(), key, _OF_IDS, processes), len(ids))
+            processes = count_hash_processes() if len(ids) >= _PARALLEL_THRESHOLD else 1
+        return cls._read(hash_blocks(ids.iter_key_blocks(), key, _ID_PURPOSE, processes), len(ids))
 
     @classmethod
-    def of_dummies(cls, count: int, key: bytes) -> Tags:
+    def make_dummies(cls, count: int, key: bytes) -> Tags:
         """Return those of ids that nobody has, and everybody who has the key knows."""
         numbers = [number.to_bytes(8, "little") for number in range(count)]
-        return cls._read([hash_texts(numbers, key, _OF_DUMMIES)], count)
+        return cls._read([hash_texts(numbers, key, _DUMMY_PURPOSE)], count)
 
     @classmethod
     def _read(cls, blocks: Iterable[bytes], count: int) -> Tags:

@@ -8,24 +8,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from privet.arrays import FloatArray
-from privet.data.frame import Frame, listing
+from privet.data.frame import Frame, format_names
 from privet.errors import DataError, ParameterError
-from privet.runtime.run import DEALER
+from privet.runtime.run import DEALER_NAME
 from privet.schema import Config, check_name
-from privet.spec.column_types import fits
+from privet.spec.column_types import is_match
 
-TEST_SIZE = 0.2
+DEFAULT_TEST_SIZE = 0.2
 """The share of the rows that is set aside for testing: the paper's split is 80:20."""
-N_PARTIES = 4
+DEFAULT_N_PARTIES = 4
 """Over how many parties columns are spread where nobody says whose they are: the paper's number."""
-NOBODY = "nobody"
+UNASSIGNED = "nobody"
 """Who gets the columns that nobody shall have."""
 
-Holdings = dict[str, tuple[str, ...]]
+ColumnOwnership = dict[str, tuple[str, ...]]
 """The columns of each participant, in the order of the table; the last one has the label."""
 
 
-class Partition(Config):
+class ColumnPartition(Config):
     """Whose the columns of a table are, as somebody writes it down."""
 
     columns: dict[str, list[str]]
@@ -44,7 +44,7 @@ class PartyFrame:
 
 def split_rows(
     frame: Frame,
-    test_size: float = TEST_SIZE,
+    test_size: float = DEFAULT_TEST_SIZE,
     seed: int = 0,
     *,
     stratify: bool = False,
@@ -95,12 +95,14 @@ def _check_classes(label: FloatArray, classes: Sequence[str]) -> None:
         )
 
 
-def split_columns(frame: Frame, n_parties: int) -> list[PartyFrame]:
+def split_frame(frame: Frame, n_parties: int) -> list[PartyFrame]:
     """Spread the columns evenly over party1 to partyN; the label goes to the last, as active."""
-    return hand_out(frame, spread_columns(frame.names, n_parties))
+    return split_by_ownership(frame, spread_columns_evenly(frame.names, n_parties))
 
 
-def spread_columns(names: Sequence[str], n_parties: int, active: str | None = None) -> Holdings:
+def spread_columns_evenly(
+    names: Sequence[str], n_parties: int, active: str | None = None
+) -> ColumnOwnership:
     """Spread columns evenly over party1 to partyN; the last has the label, or who is `active`."""
     if n_parties < 2:
         raise ParameterError(f"parties: a federation has at least 2, got {n_parties}")
@@ -112,12 +114,12 @@ def spread_columns(names: Sequence[str], n_parties: int, active: str | None = No
     spread = {
         f"party{number}": tuple(names[i] for i in part) for number, part in enumerate(parts, 1)
     }
-    return _active_last(spread, active)
+    return _put_label_holder_last(spread, active)
 
 
 def assign_columns(
-    names: Sequence[str], wanted: Mapping[str, Sequence[str]], active: str | None = None
-) -> Holdings:
+    names: Sequence[str], patterns_by_party: Mapping[str, Sequence[str]], active: str | None = None
+) -> ColumnOwnership:
     """Give every column to the participant who wants it, by its name or by a pattern.
 
     In a pattern, * stands for any characters and ? for one. Every column is wanted once; those
@@ -125,12 +127,14 @@ def assign_columns(
     `active`; it alone may want no columns.
     """
     taken: dict[str, tuple[str, str]] = {}
-    for party, patterns in wanted.items():
+    for party, patterns in patterns_by_party.items():
         check_name(party)
-        if party == DEALER:
-            raise ParameterError(f"columns: {DEALER!r} is the dealer's name, and it has no columns")
+        if party == DEALER_NAME:
+            raise ParameterError(
+                f"columns: {DEALER_NAME!r} is the dealer's name, and it has no columns"
+            )
         for pattern in patterns:
-            for name in _matches(names, party, pattern):
+            for name in _match_columns(names, party, pattern):
                 if name in taken:
                     other, by = taken[name]
                     raise ParameterError(
@@ -141,50 +145,56 @@ def assign_columns(
     left = [name for name in names if name not in taken]
     if left:
         raise ParameterError(
-            f"columns: {listing(left)} left over: give each to a participant, or drop it by giving "
-            f"it to {NOBODY!r}"
+            f"columns: {format_names(left)} left over: give each to a participant, or drop it by "
+            f"giving it to {UNASSIGNED!r}"
         )
     held = {
         party: tuple(name for name in names if taken[name][0] == party)
-        for party in wanted
-        if party != NOBODY
+        for party in patterns_by_party
+        if party != UNASSIGNED
     }
-    return _active_last(held, active)
+    return _put_label_holder_last(held, active)
 
 
-def _matches(names: Sequence[str], party: str, pattern: str) -> list[str]:
+def _match_columns(names: Sequence[str], party: str, pattern: str) -> list[str]:
     """Return the columns that a name or a pattern stands for."""
     if pattern in names:
         return [pattern]
-    found = [name for name in names if fits(name, pattern)]
+    found = [name for name in names if is_match(name, pattern)]
     if not found:
         raise ParameterError(
-            f"columns: {pattern!r} of {party} stands for no column; there are {listing(names)} "
-            "(the label and the id are not among them)"
+            f"columns: {pattern!r} of {party} stands for no column; there are "
+            f"{format_names(names)} (the label and the id are not among them)"
         )
     return found
 
 
-def _active_last(held: Holdings, active: str | None) -> Holdings:
+def _put_label_holder_last(ownership: ColumnOwnership, active: str | None) -> ColumnOwnership:
     """Move the label's holder to the end; raise ParameterError if somebody else has nothing."""
-    if len(held) < 2:
+    if len(ownership) < 2:
         raise ParameterError(
-            f"columns: a federation has at least 2 participants, here it has {listing([*held])}"
+            "columns: a federation has at least 2 participants, here it has "
+            f"{format_names([*ownership])}"
         )
-    active = [*held][-1] if active is None else active
-    if active not in held:
-        raise ParameterError(f"active: {active!r} is none of {', '.join(held)}")
-    for party, columns in held.items():
+    active = [*ownership][-1] if active is None else active
+    if active not in ownership:
+        raise ParameterError(f"active: {active!r} is none of {', '.join(ownership)}")
+    for party, columns in ownership.items():
         if not columns and party != active:
             raise ParameterError(
                 f"columns: {party} has neither a column nor the label: leave it out"
             )
-    return {**{party: held[party] for party in held if party != active}, active: held[active]}
+    return {
+        **{party: ownership[party] for party in ownership if party != active},
+        active: ownership[active],
+    }
 
 
-def hand_out(frame: Frame, held: Holdings) -> list[PartyFrame]:
+def split_by_ownership(frame: Frame, ownership: ColumnOwnership) -> list[PartyFrame]:
     """Return what each participant holds of a table; the last one has the label."""
-    *passive, active = (PartyFrame(party, frame.select(names)) for party, names in held.items())
+    *passive, active = (
+        PartyFrame(party, frame.select(names)) for party, names in ownership.items()
+    )
     return [
         *(
             PartyFrame(party.name, replace(party.frame, label=None, weight=None))
@@ -194,7 +204,7 @@ def hand_out(frame: Frame, held: Holdings) -> list[PartyFrame]:
     ]
 
 
-def check_aligned(parties: Sequence[PartyFrame]) -> None:
+def check_same_rows(parties: Sequence[PartyFrame]) -> None:
     """Raise DataError unless all parties hold the same samples in the same order."""
     first, *others = parties
     for other in others:
@@ -205,7 +215,7 @@ def check_aligned(parties: Sequence[PartyFrame]) -> None:
             )
         if first.frame.ids is None or other.frame.ids is None:
             continue
-        differs = first.frame.ids.differ(other.frame.ids)
+        differs = first.frame.ids.find_mismatches(other.frame.ids)
         if len(differs):
             row = int(differs[0])
             raise DataError(

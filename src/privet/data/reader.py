@@ -16,54 +16,56 @@ import numpy as np
 import pyarrow as pa
 
 from privet.arrays import FloatArray, IndexArray
-from privet.config.table import DataDescription
-from privet.data.columns import Cells, Store
-from privet.data.encoding import Encoder, encode
-from privet.data.frame import ByColumn, Column, Frame, Ids, Rule, listing
-from privet.data.parsing import kind_of, may_be_typed
-from privet.data.sources.base import Source, naming
+from privet.config.table import TableSpec
+from privet.data.columns import ColumnBuilder, SpillStore
+from privet.data.encoding import Encoder, encode_frame
+from privet.data.frame import Frame, IdRule, Ids, LazyColumn, LazyFrame, format_names
+from privet.data.parsing import is_ambiguous_category, map_arrow_type
+from privet.data.sources.base import TableSource, locate_errors
 from privet.data.sources.open import open_source
 from privet.errors import DataError
-from privet.schema import quoted
-from privet.spec.column_types import NUMBER, NUMBERS, Kind, KindName
+from privet.schema import quote_untrusted
+from privet.spec.column_types import NUMBER, NUMBER_SCHEMA, ColumnType, ColumnTypeName
 
 Cell = str | bool | int | float | None
 """A missing one is None."""
-_WHOLE = 1 << 63
+_INT64_LIMIT = 1 << 63
 
 
-class GivenRows:
+class InlineRows:
     """Cells of named columns. Text is read as the cells of their owner's table are."""
 
-    def __init__(self, described: DataDescription, rows: Sequence[Mapping[str, Cell]]) -> None:
-        self._described = described
+    def __init__(self, table_spec: TableSpec, rows: Sequence[Mapping[str, Cell]]) -> None:
+        self._table_spec = table_spec
         self._rows = rows
-        self._last: tuple[Sequence[Encoder], FloatArray] | None = None
+        self._cached_features: tuple[Sequence[Encoder], FloatArray] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def features(self, encoders: Sequence[Encoder]) -> FloatArray:
+    def encode(self, encoders: Sequence[Encoder]) -> FloatArray:
         """Return what encoders make of them, (features, rows).
 
         Raises DataError that names a column and a row, the first of which is row 1.
         """
-        if self._last is None or self._last[0] is not encoders:
-            self._last = encoders, self._encode(encoders)
-        return self._last[1]
+        if self._cached_features is None or self._cached_features[0] is not encoders:
+            self._cached_features = encoders, self._encode(encoders)
+        return self._cached_features[1]
 
     def _encode(self, encoders: Sequence[Encoder]) -> FloatArray:
         names = [encoder.column for encoder in encoders]
         self._check_names(names)
         columns, contents = np.empty((len(names), len(self))), []
         for encoder, target in zip(encoders, columns, strict=True):
-            name, described = encoder.column, self._described
-            cells = _GivenCells(name, encoder.kind, described.missing_in(name), described.decimal)
-            cells.add(_column(name, [row[name] for row in self._rows]))
+            name, described = encoder.column, self._table_spec
+            cells = _InlineColumnBuilder(
+                name, encoder.column_type, described.get_missing_texts(name), described.decimal
+            )
+            cells.append(_to_arrow_array(name, [row[name] for row in self._rows]))
             target[:] = cells.read()
-            contents.append(cells.content)
-        frame = Frame(tuple(names), columns, contents=tuple(contents))
-        return encode(frame, encoders).columns
+            contents.append(cells.schema)
+        frame = Frame(tuple(names), columns, schemas=tuple(contents))
+        return encode_frame(frame, encoders).columns
 
     def _check_names(self, names: Sequence[str]) -> None:
         known = set(names)
@@ -73,53 +75,55 @@ class GivenRows:
             unknown = next((name for name in row if name not in known), None)
             if unknown is not None:
                 raise DataError(
-                    f"row {number}: {quoted(unknown)!r} is no column of the model; there are "
-                    f"{listing(names)}"
+                    f"row {number}: {quote_untrusted(unknown)!r} is no column of the model; there "
+                    f"are {format_names(names)}"
                 )
             lacking = next(name for name in names if name not in row)
             raise DataError(f"row {number}: {lacking!r} is required; null where it is missing")
 
 
-class _GivenCells(Cells):
+class _InlineColumnBuilder(ColumnBuilder):
     """Cells of somebody who cannot change how the table is described, and writes JSON."""
 
-    leave_out = "write null"
+    missing_cell_advice = "write null"
 
-    def _advice_on_type(self) -> str:
-        return f"as the model was trained: {self._how_to_write(self.kind)}"
+    def _advise_on_type(self) -> str:
+        return f"as the model was trained: {self._describe_cell_format(self.column_type)}"
 
-    def _advice(self, kind: Kind, cell: str, like: KindName) -> str:
-        return self._how_to_write(kind)
+    def _advise_on_cell(
+        self, column_type: ColumnType, cell: str, likely_type: ColumnTypeName
+    ) -> str:
+        return self._describe_cell_format(column_type)
 
-    def _how_to_write(self, kind: Kind | None) -> str:
+    def _describe_cell_format(self, column_type: ColumnType | None) -> str:
         """Say how a cell is written."""
-        name = "category" if kind is None else kind.name
+        name = "category" if column_type is None else column_type.name
         how = {
             "number": "a number, as 12.5",
             "boolean": "true or false",
             "date": "text, as 2020-12-31",
             "time": "text, as 2020-12-31 23:59:59",
         }.get(name, "text")
-        if kind is not None and kind.form:
-            how = f"text of the form {kind.form}"
+        if column_type is not None and column_type.date_format:
+            how = f"text of the form {column_type.date_format}"
         return f"write {how}, or null where it is missing"
 
 
-def _column(name: str, cells: Sequence[Cell]) -> pa.Array:
+def _to_arrow_array(name: str, cells: Sequence[Cell]) -> pa.Array:
     """Return cells as an array of the type that all of them have."""
     kinds = {type(cell) for cell in cells if cell is not None}
     if kinds <= {str}:
         return pa.array(cells, pa.large_string())
     if kinds == {bool}:
         return pa.array(cells, pa.bool_())
-    if kinds == {int} and all(cell is None or abs(int(cell)) < _WHOLE for cell in cells):
+    if kinds == {int} and all(cell is None or abs(int(cell)) < _INT64_LIMIT for cell in cells):
         return pa.array(cells, pa.int64())
     if kinds <= {int, float}:
-        return pa.array([_double(cell) for cell in cells], pa.float64())
+        return pa.array([_to_double(cell) for cell in cells], pa.float64())
     raise DataError(f"column {name!r} mixes text, numbers and truth values: write all alike")
 
 
-def _double(cell: Cell) -> float | None:
+def _to_double(cell: Cell) -> float | None:
     """Return a number as a double; infinity, which nobody takes, if it is too large for one."""
     try:
         return None if cell is None else float(cell)
@@ -127,32 +131,32 @@ def _double(cell: Cell) -> float | None:
         return math.inf
 
 
-class SelectedRows(Source):
+class SelectedRowsSource(TableSource):
     """The rows of another source with these numbers, counted from 0, each once and sorted."""
 
-    def __init__(self, source: Source, rows: IndexArray) -> None:
+    def __init__(self, source: TableSource, rows: IndexArray) -> None:
         if (np.diff(rows) <= 0).any() or (len(rows) and rows[0] < 0):
             raise ValueError("rows are not sorted, not each once, or below 0")
-        super().__init__(source.where, source.schema)
+        super().__init__(source.display_name, source.schema)
         self._source = source
         self._rows = rows
 
-    def read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Read these columns of the rows that are selected."""
-        return self._source.read_rows(columns, self._rows)
+        return self._source.read_selected(columns, self._rows)
 
     @property
     def n_rows(self) -> int:
         """How many rows are selected."""
         return len(self._rows)
 
-    def plain_type(self, name: str) -> pa.DataType:
+    def get_plain_type(self, name: str) -> pa.DataType:
         """Return the type that a column comes in, as it would with all rows."""
-        return self._source.plain_type(name)
+        return self._source.get_plain_type(name)
 
 
-Rules = Sequence[Sequence[Rule]]
-OTHER_ROWS = (
+IdRules = Sequence[Sequence[IdRule]]
+CHANGED_TABLE_MESSAGE = (
     "other rows than before are in these places: the table changed while it was in use, or a query "
     "has no ORDER BY; see to that, and start again"
 )
@@ -160,194 +164,206 @@ _FEW = 10  # rows, whose values may all differ by chance
 _SAMPLE = 1000
 
 
-def read_frame(path: str | Path, **described: Any) -> Frame:
-    """Read a file; the keywords are the keys of `DataDescription`."""
-    return read_table(DataDescription(path=str(path), **described))
+def read_frame(path: str | Path, **options: Any) -> Frame:
+    """Read a file; the keywords are the keys of `TableSpec`."""
+    return read_table(TableSpec(path=str(path), **options))
 
 
-def read_table(described: DataDescription, rules: Rules | None = None) -> Frame:
+def read_table(table_spec: TableSpec, rules: IdRules | None = None) -> Frame:
     """Read a table as its owner describes it, into memory; ids are compared by these rules."""
-    return read_by_column(described, rules).together()
+    return read_lazy_frame(table_spec, rules).collect()
 
 
-def read_by_column(described: DataDescription, rules: Rules | None = None) -> ByColumn:
+def read_lazy_frame(table_spec: TableSpec, rules: IdRules | None = None) -> LazyFrame:
     """Read a table whose columns are to be taken one at a time."""
-    source, store = _open(described), Store()
-    with naming(source.where):
-        features = described.features(source.names())
-    cells = [_cells(described, name, store=store) for name in (*features, *described.answers)]
-    rows, ids = _read(source, cells, described.id_columns)
-    with naming(source.where):
+    source, store = _open(table_spec), SpillStore()
+    with locate_errors(source.display_name):
+        features = table_spec.select_features(source.list_columns())
+    cells = [
+        _make_column_builder(table_spec, name, store=store)
+        for name in (*features, *table_spec.target_columns)
+    ]
+    rows, ids = _read(source, cells, table_spec.id_columns)
+    with locate_errors(source.display_name):
         for column in cells[: len(features)]:
-            _refuse_ids(column)
+            _check_not_id(column)
         warnings = [warning for column in cells for warning in column.warnings]
-        warnings += _notice_ids(cells[: len(features)])
-        said = tuple(f"{source.where}: {warning}" for warning in warnings)
-        found = Ids.read(ids, rules) if ids else None
+        warnings += _warn_about_ids(cells[: len(features)])
+        said = tuple(f"{source.display_name}: {warning}" for warning in warnings)
+        found = Ids.from_columns(ids, rules) if ids else None
     del ids
-    _give_back()
-    return _by_column(described, cells, len(features), rows, found, said)
+    _release_memory()
+    return _make_lazy_frame(table_spec, cells, len(features), rows, found, said)
 
 
 def read_new_rows(
-    described: DataDescription, encoders: Sequence[Encoder], rules: Rules | None = None
+    table_spec: TableSpec, encoders: Sequence[Encoder], rules: IdRules | None = None
 ) -> Frame:
     """Read rows to predict: the features that encoders make of the columns they know."""
     # They may come in another format than the table that is described.
-    source = open_source(described.table, described, strict=False)
-    with naming(source.where):
+    source = open_source(table_spec.location, table_spec, strict=False)
+    with locate_errors(source.display_name):
         for encoder in encoders:
-            _refuse_other_type(source, encoder)
-    missing, store = described.missing_in, Store()
+            _check_category_type(source, encoder)
+    missing, store = table_spec.get_missing_texts, SpillStore()
     cells = [
-        Cells(e.column, e.kind, missing(e.column), described.decimal, store=store) for e in encoders
+        ColumnBuilder(e.column, e.column_type, missing(e.column), table_spec.decimal, store=store)
+        for e in encoders
     ]
-    rows, ids = _read(source, cells, described.id_columns)
-    with naming(source.where):
-        found = Ids.read(ids, rules) if ids else None
-        table = _by_column(described, cells, len(cells), rows, found)
-        return encode(table.together(), encoders)
+    rows, ids = _read(source, cells, table_spec.id_columns)
+    with locate_errors(source.display_name):
+        found = Ids.from_columns(ids, rules) if ids else None
+        table = _make_lazy_frame(table_spec, cells, len(cells), rows, found)
+        return encode_frame(table.collect(), encoders)
 
 
-def read_some_rows(
-    described: DataDescription,
+def read_selected_rows(
+    table_spec: TableSpec,
     rows: IndexArray,
     encoders: Sequence[Encoder],
-    label: Kind | None = None,
-    rules: Rules | None = None,
-) -> ByColumn:
+    label_type: ColumnType | None = None,
+    rules: IdRules | None = None,
+) -> LazyFrame:
     """Read some rows, sorted, of a table that was read before: their numbers count from 0.
 
     Their columns are those that encoders know, of the kinds that they were found to be then; so is
     the label, if the table has one. They have ids if rules to compare them by are given.
     """
-    source = SelectedRows(_open(described), rows)
-    kinds = {encoder.column: encoder.kind for encoder in encoders}
-    if described.label is not None and label is not None:
-        kinds[described.label] = label
-    if described.weight is not None:
-        kinds[described.weight] = NUMBER
-    store = Store()
-    cells = [_cells(described, name, kind, rows, store) for name, kind in kinds.items()]
-    id_columns = described.id_columns if rules is not None else []
+    source = SelectedRowsSource(_open(table_spec), rows)
+    kinds = {encoder.column: encoder.column_type for encoder in encoders}
+    if table_spec.label is not None and label_type is not None:
+        kinds[table_spec.label] = label_type
+    if table_spec.weight is not None:
+        kinds[table_spec.weight] = NUMBER
+    store = SpillStore()
+    cells = [
+        _make_column_builder(table_spec, name, kind, rows, store) for name, kind in kinds.items()
+    ]
+    id_columns = table_spec.id_columns if rules is not None else []
     ids = _read(source, cells, id_columns)[1] if cells or id_columns else {}
-    with naming(source.where):
+    with locate_errors(source.display_name):
         try:
-            found = Ids.read(ids, rules) if ids else None
+            found = Ids.from_columns(ids, rules) if ids else None
         except DataError:  # which would count rows from the first of these
-            raise DataError(OTHER_ROWS) from None
+            raise DataError(CHANGED_TABLE_MESSAGE) from None
     del ids
-    _give_back()
-    return _by_column(described, cells, len(encoders), len(rows), found)
+    _release_memory()
+    return _make_lazy_frame(table_spec, cells, len(encoders), len(rows), found)
 
 
-def _refuse_other_type(source: Source, encoder: Encoder) -> None:
+def _check_category_type(source: TableSource, encoder: Encoder) -> None:
     """Refuse numbers where there was text: they would all be categories that nobody knows."""
-    if encoder.kind.name != "category" or encoder.column not in source.names():
+    if encoder.column_type.name != "category" or encoder.column not in source.list_columns():
         return
-    kind = source.plain_type(encoder.column)
-    if kind_of(kind) is not None and not any(map(may_be_typed, encoder.categories)):
+    kind = source.get_plain_type(encoder.column)
+    if map_arrow_type(kind) is not None and not any(map(is_ambiguous_category, encoder.categories)):
         raise DataError(
             f"column {encoder.column!r} holds {kind}, and was text when the model was trained: "
             "change the table"
         )
 
 
-def column_names(described: DataDescription) -> list[str]:
+def read_column_names(table_spec: TableSpec) -> list[str]:
     """Return the names of a table's columns."""
-    return _open(described).names()
+    return _open(table_spec).list_columns()
 
 
-def _open(described: DataDescription) -> Source:
-    return open_source(described.table, described)
+def _open(table_spec: TableSpec) -> TableSource:
+    return open_source(table_spec.location, table_spec)
 
 
-def _cells(
-    described: DataDescription,
+def _make_column_builder(
+    table_spec: TableSpec,
     name: str,
-    found: Kind | None = None,
-    rows: IndexArray | None = None,
-    store: Store | None = None,
-) -> Cells:
+    fitted_type: ColumnType | None = None,
+    row_numbers: IndexArray | None = None,
+    store: SpillStore | None = None,
+) -> ColumnBuilder:
     """Return what takes in a column, of which some rows are read if it was read before."""
-    declared = NUMBER if name == described.weight else described.declared(name)
-    missing = described.missing_in(name)
-    said = name, declared, missing, described.decimal
-    return Cells(*said, found=found, numbers=rows, store=store)
+    declared = NUMBER if name == table_spec.weight else table_spec.get_declared_type(name)
+    missing = table_spec.get_missing_texts(name)
+    said = name, declared, missing, table_spec.decimal
+    return ColumnBuilder(*said, fitted_type=fitted_type, numbers=row_numbers, store=store)
 
 
 def _read(
-    source: Source, cells: Sequence[Cells], id_columns: Sequence[str]
+    source: TableSource, builders: Sequence[ColumnBuilder], id_columns: Sequence[str]
 ) -> tuple[int, dict[str, pa.ChunkedArray]]:
     """Take in all rows; return how many there are, and the columns of ids."""
     rows = 0
     ids: dict[str, list[pa.Array]] = {name: [] for name in id_columns}
-    wanted = [*(column.name for column in cells), *ids]
-    for batch in source.batches(wanted):
-        with naming(source.where):
-            for column in cells:
-                column.add(batch[column.name])
+    wanted = [*(column.name for column in builders), *ids]
+    for batch in source.iter_batches(wanted):
+        with locate_errors(source.display_name):
+            for column in builders:
+                column.append(batch[column.name])
         for name, chunks in ids.items():
             chunks.append(batch[name])
         rows += batch.num_rows
-    _give_back()
+    _release_memory()
     return rows, {name: pa.chunked_array(chunks) for name, chunks in ids.items()}
 
 
-def _give_back() -> None:
+def _release_memory() -> None:
     """Give memory back that Arrow took to read, and would keep."""
     pa.default_memory_pool().release_unused()
 
 
-def _by_column(
-    described: DataDescription,
-    cells: Sequence[Cells],
-    features: int,
-    rows: int,
+def _make_lazy_frame(
+    table_spec: TableSpec,
+    builders: Sequence[ColumnBuilder],
+    n_features: int,
+    n_rows: int,
     ids: Ids | None,
     warnings: tuple[str, ...] = (),
-) -> ByColumn:
+) -> LazyFrame:
     """Return a table that was taken in: so many features, then the label or weights."""
-    answers = {column.name: column for column in cells[features:]}
-    label, weight = answers.get(described.label or ""), answers.get(described.weight or "")
+    answers = {column.name: column for column in builders[n_features:]}
+    label, weight = answers.get(table_spec.label or ""), answers.get(table_spec.weight or "")
     frame = Frame(
         names=(),
-        columns=np.empty((0, rows)),
+        columns=np.empty((0, n_rows)),
         ids=ids,
         label=None if label is None else label.read(),
         weight=None if weight is None else weight.read(),
-        label_content=NUMBERS if label is None else label.content,
+        label_schema=NUMBER_SCHEMA if label is None else label.schema,
         warnings=warnings,
     )
-    return ByColumn(tuple(Column(c.name, c.content, c.read) for c in cells[:features]), frame)
+    return LazyFrame(
+        tuple(LazyColumn(c.name, c.schema, c.read) for c in builders[:n_features]), frame
+    )
 
 
-def _refuse_ids(column: Cells) -> None:
+def _check_not_id(builder: ColumnBuilder) -> None:
     """Refuse categories of which no two rows have the same, and whole numbers called `id`."""
-    name, kind = column.name, column.content.kind
-    if kind.name == "category" and _FEW <= column.rows == len(column.texts):
+    name, kind = builder.name, builder.schema.column_type
+    if kind.name == "category" and _FEW <= builder.n_rows == len(builder.categories):
         raise DataError(
-            f"column {name!r} has another category in each of {column.rows:,} rows, so nothing can "
-            "be learned from it: leave it out (drop), or is it the id?"
+            f"column {name!r} has another category in each of {builder.n_rows:,} rows, so nothing "
+            "can be learned from it: leave it out (drop), or is it the id?"
         )
-    if name.casefold() == "id" and kind == NUMBER and _all_differ(column.read()):
+    if name.casefold() == "id" and kind == NUMBER and _is_all_distinct(builder.read()):
         raise DataError(
             f"column {name!r} holds ids, which are no feature: name it as such (id), or leave it "
             "out (drop)"
         )
 
 
-def _notice_ids(cells: Sequence[Cells]) -> Iterator[str]:
+def _warn_about_ids(builders: Sequence[ColumnBuilder]) -> Iterator[str]:
     """Yield a warning of every column that looks like one of ids."""
-    for column in cells:
-        if column.whole and column.content.kind == NUMBER and _all_differ(column.read()):
+    for column in builders:
+        if (
+            column.is_integral
+            and column.schema.column_type == NUMBER
+            and _is_all_distinct(column.read())
+        ):
             yield (
-                f"column {column.name!r} holds another whole number in each of {column.rows:,} "
+                f"column {column.name!r} holds another whole number in each of {column.n_rows:,} "
                 "rows: if these are ids, leave it out (drop)"
             )
 
 
-def _all_differ(values: FloatArray) -> bool:
+def _is_all_distinct(values: FloatArray) -> bool:
     if len(values) < _FEW or len(np.unique(values[:_SAMPLE])) < len(values[:_SAMPLE]):
         return False
     return not np.isnan(values).any() and len(np.unique(values)) == len(values)

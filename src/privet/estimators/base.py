@@ -17,37 +17,42 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
-from privet.boosting.explanation import explain
+from privet.boosting.explanation import explain_scores
 from privet.boosting.model import Model
-from privet.boosting.preparation import refuse_constrained_categories
-from privet.boosting.reference import level_gains
-from privet.data.partition import N_PARTIES
+from privet.boosting.preparation import check_constrained_columns
+from privet.boosting.reference import compute_level_gains
+from privet.data.partition import DEFAULT_N_PARTIES
 from privet.errors import DataError, ParameterError
 from privet.estimators import fitting
 from privet.estimators.fitting import fit_parties
 from privet.estimators.inputs import (
-    CHECKS,
-    all_in_numbers,
-    check_watched,
-    column_constraints,
+    VALIDATION_OPTIONS,
+    check_eval_set,
+    concatenate_tables,
     encode_columns,
-    in_numbers,
+    fit_array_encoders,
     is_table_list,
-    learn_encoders,
-    order_of_rows,
+    order_fit_rows,
+    parse_monotone_constraints,
     resolve_partition,
-    side_by_side,
+    to_numeric,
+    to_numeric_tables,
 )
-from privet.spec.column_types import Content
-from privet.spec.params import DEFAULT_PROTOCOL, Params, hyper_parameters, spelled_out
-from privet.spec.plan import Cuts
-from privet.spec.sampling import best_of, check_weights, relative_weights
+from privet.spec.column_types import ColumnSchema
+from privet.spec.params import (
+    DEFAULT_PROTOCOL,
+    Params,
+    list_hyper_parameters,
+    with_hyper_parameters,
+)
+from privet.spec.plan import CutDisclosure
+from privet.spec.sampling import check_weights, find_best_table_count, normalise_weights
 
 
-def params_of(estimator: Any, task: str, classes: int, patience: int | None = None) -> Params:
+def make_params(estimator: Any, task: str, classes: int, patience: int | None = None) -> Params:
     """Return an estimator's hyper-parameters for a task; with that patience, if one is given."""
     values: dict[str, object] = {"task": task, "classes": classes}
-    for name, field in hyper_parameters().items():
+    for name, field in list_hyper_parameters().items():
         # A grid search hands over numpy's numbers.
         value = getattr(estimator, name)
         if isinstance(value, np.generic):
@@ -56,7 +61,7 @@ def params_of(estimator: Any, task: str, classes: int, patience: int | None = No
         if isinstance(value, int) and not isinstance(value, bool) and not whole:
             value = float(value)
         values[name] = value
-    seed = seed_of(estimator.random_state)
+    seed = draw_seed(estimator.random_state)
     if seed is not None:
         values["seed"] = seed
     if patience is not None:
@@ -64,14 +69,14 @@ def params_of(estimator: Any, task: str, classes: int, patience: int | None = No
     return Params.parse(values)
 
 
-def seed_of(random_state: Any) -> int | None:
+def draw_seed(random_state: Any) -> int | None:
     """Return the seed that `random_state` stands for; None where none is given."""
     if random_state is None or isinstance(random_state, (int, np.integer)):
         return None if random_state is None else int(random_state)
     return int(check_random_state(random_state).randint(1 << 31))
 
 
-def as_if_repeated(
+def apply_sample_weights(
     X: FloatArray, label: FloatArray, weight: FloatArray, params: Params
 ) -> tuple[FloatArray, FloatArray, FloatArray, Params]:
     """Return what trains as if every sample were there as often as its weight says.
@@ -146,13 +151,13 @@ class FederatedEstimator(BaseEstimator):
     n_features_in_: int
     feature_names_in_: npt.NDArray[np.object_]
 
-    @spelled_out()
+    @with_hyper_parameters()
     def __init__(
         self,
         *,
         protocol: str = DEFAULT_PROTOCOL,
-        partition: int | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] = N_PARTIES,
-        cuts: Cuts | None = None,
+        partition: int | Sequence[Sequence[Any]] | Mapping[str, Sequence[Any]] = DEFAULT_N_PARTIES,
+        cuts: CutDisclosure | None = None,
         dealers: int = 1,
         monotone_constraints: Mapping[Any, int] | Sequence[int] | None = None,
         verbose: bool = False,
@@ -170,7 +175,7 @@ class FederatedEstimator(BaseEstimator):
         self.random_state = random_state
         self.importance_type = importance_type
         self.warm_start = warm_start
-        for name, field in hyper_parameters().items():
+        for name, field in list_hyper_parameters().items():
             setattr(self, name, params.pop(name, field.default))
         if params:
             raise TypeError(f"{type(self).__name__} has no parameter {next(iter(params))!r}")
@@ -186,7 +191,7 @@ class FederatedEstimator(BaseEstimator):
         check_is_fitted(self)
         result = np.empty(self.n_features_in_)
         gains = self._gains if self.importance_type == "gain" else None
-        result[self._order] = self.model_.importances(gains)
+        result[self._order] = self.model_.compute_importances(gains)
         return result
 
     @property
@@ -194,40 +199,40 @@ class FederatedEstimator(BaseEstimator):
         """The position of every feature of the model among the columns given to `fit`."""
         return np.concatenate([np.asarray(p, dtype=np.intp) for p in self.partition_.values()])
 
-    @fitting.unchanged_by_failure
+    @fitting.restore_on_failure
     def _fit(
         self,
         X: Any,
         label: FloatArray,
         task: str,
-        names_of_classes: tuple[str, ...] = (),
+        class_names: tuple[str, ...] = (),
         weight: FloatArray | None = None,
-        watched: tuple[Any, FloatArray] | None = None,
+        validation: tuple[Any, FloatArray] | None = None,
         early_stopping_rounds: int | None = None,
     ) -> None:
-        params = params_of(self, task, max(2, len(names_of_classes)), early_stopping_rounds)
+        params = make_params(self, task, max(2, len(class_names)), early_stopping_rounds)
         if self.warm_start:
-            fitting.refuse_watching(params, watched=watched is not None)
+            fitting.check_no_validation(params, has_eval_set=validation is not None)
         asked = params
         if self.importance_type not in ("split", "gain"):
             raise ParameterError(f"importance_type: {self.importance_type!r} is not split or gain")
-        X, contents = self._in_numbers(X)
+        X, contents = self._to_numeric(X)
         X, self.partition_ = self._join(X)
         check_consistent_length(X, label, weight)
         if weight is not None:
-            X, label, weight, params = as_if_repeated(X, label, weight, params)
+            X, label, weight, params = apply_sample_weights(X, label, weight, params)
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(X.shape[1])])
-        order, n_validation = order_of_rows(len(X), params, watched=watched is not None)
+        order, n_validation = order_fit_rows(len(X), params, has_eval_set=validation is not None)
         X, label = X[order], label[order]
         trained = slice(len(X) - n_validation)
         weight = None if weight is None else weight[order][trained]
-        self.encoders_ = learn_encoders(names, contents, X[trained], params.buckets)
+        self.encoders_ = fit_array_encoders(names, contents, X[trained], params.buckets)
         X = encode_columns(self.encoders_, contents, X)
-        if watched is not None:
-            rows, same = self._in_numbers(watched[0])
-            rows = encode_columns(self.encoders_, same, self._rejoin(rows))
-            check_watched(rows, watched[1])
-            X, label = np.concatenate([X, rows]), np.concatenate([label, watched[1]])
+        if validation is not None:
+            rows, same = self._to_numeric(validation[0])
+            rows = encode_columns(self.encoders_, same, self._validate_predict_input(rows))
+            check_eval_set(rows, validation[1])
+            X, label = np.concatenate([X, rows]), np.concatenate([label, validation[1]])
             n_validation = len(rows)
         parties = [
             bucket_columns(
@@ -239,11 +244,9 @@ class FederatedEstimator(BaseEstimator):
             )
             for party, part in self.partition_.items()
         ]
-        constraints = column_constraints(self.monotone_constraints, names)
-        refuse_constrained_categories(
-            self.encoders_, [names[i] for i in np.flatnonzero(constraints)]
-        )
-        given = fitting.given_to_fit(
+        constraints = parse_monotone_constraints(self.monotone_constraints, names)
+        check_constrained_columns(self.encoders_, [names[i] for i in np.flatnonzero(constraints)])
+        given = fitting.make_fit_inputs(
             parties,
             label,
             weight,
@@ -253,10 +256,10 @@ class FederatedEstimator(BaseEstimator):
             partition=self.partition_,
             monotone_constraints=constraints,
             validation_rows=n_validation,
-            labels=names_of_classes,
+            labels=class_names,
         )
-        before = fitting.fit_before(self, given) if self.warm_start else None
-        if before is not None and before.given.tables == params.tables:
+        before = fitting.find_previous_fit(self, given) if self.warm_start else None
+        if before is not None and before.inputs.tables == params.tables:
             return
         found, states, report = fit_parties(
             parties,
@@ -268,58 +271,58 @@ class FederatedEstimator(BaseEstimator):
             n_validation,
             [constraints[i] for i in self._order],
             before,
-            dealers=self.dealers,
+            n_dealers=self.dealers,
             verbose=bool(self.verbose),
         )
-        fitting.keep_fit(self, fitting.Fitted(given, found.model, states, report.losses))
+        fitting.store_fit_state(self, fitting.FitState(given, found.model, states, report.losses))
         model = found.model
         if contents:
             own = tuple(self.encoders_[i] for i in self._order)
             model = replace(model, encoders=own)
-        self.model_: Model = replace(model, classes=names_of_classes)
+        self.model_: Model = replace(model, classes=class_names)
         self.report_ = report.model_copy(update={"model": self.model_})
         self.evals_result_ = {"validation": {"loss": list(found.losses)}} if n_validation else {}
-        self.best_iteration_ = best_of(found.losses) - 1 if n_validation else None
+        self.best_iteration_ = find_best_table_count(found.losses) - 1 if n_validation else None
         trained = slice(len(X) - n_validation)
         columns = np.ascontiguousarray(X[trained, self._order].T)
-        relative = None if weight is None else relative_weights(weight)
-        self._gains = level_gains(self.model_, columns, label[trained], params, relative)
+        relative = None if weight is None else normalise_weights(weight)
+        self._gains = compute_level_gains(self.model_, columns, label[trained], params, relative)
 
     def explain(self, X: Any) -> tuple[FloatArray, FloatArray]:
         """Return what columns add to scores, (rows, columns, K), and what they add it to: (K,)."""
-        found = explain(self.model_, self._columns(X))
+        found = explain_scores(self.model_, self._make_features(X))
         return found.contributions.T[:, np.argsort(self._order)], found.base
 
-    def _columns(self, X: Any) -> FloatArray:
+    def _make_features(self, X: Any) -> FloatArray:
         """Return the features of new rows as the model takes them: (n_features, n_samples)."""
         check_is_fitted(self)
-        X, contents = self._in_numbers(X)
-        X = encode_columns(self.encoders_, contents, self._rejoin(X))
+        X, contents = self._to_numeric(X)
+        X = encode_columns(self.encoders_, contents, self._validate_predict_input(X))
         return np.ascontiguousarray(X[:, self._order].T)
 
     def _predict(self, X: Any) -> FloatArray:
-        columns = self._columns(X)
+        columns = self._make_features(X)
         return self.model_.predict(columns)
 
-    def _staged(self, X: Any) -> Iterator[FloatArray]:
+    def _staged_predict(self, X: Any) -> Iterator[FloatArray]:
         """Yield what is predicted after the first table, after the second, and so on."""
-        for scores in self.model_.staged_scores(self._columns(X)):
-            yield self.model_.objective.prediction(scores)
+        for scores in self.model_.staged_scores(self._make_features(X)):
+            yield self.model_.objective.predict_from_scores(scores)
 
     @staticmethod
-    def _in_numbers(X: Any) -> tuple[Any, dict[int, Content]]:
+    def _to_numeric(X: Any) -> tuple[Any, dict[int, ColumnSchema]]:
         """Return one table or one per party with numbers alone, and what other columns meant."""
-        return all_in_numbers(X) if is_table_list(X) else in_numbers(X)
+        return to_numeric_tables(X) if is_table_list(X) else to_numeric(X)
 
     def _join(self, X: Any) -> tuple[FloatArray, dict[str, list[int]]]:
         """Check what was given to `fit`; return all columns side by side, and whose they are."""
         if not is_table_list(X):
-            joined: FloatArray = validate_data(self, X, ensure_min_samples=2, **CHECKS)
+            joined: FloatArray = validate_data(self, X, ensure_min_samples=2, **VALIDATION_OPTIONS)
             names = getattr(self, "feature_names_in_", ())
             return joined, resolve_partition(self.partition, names, joined.shape[1])
         if len(X) < 2:
             raise DataError("a federation has at least 2 parties; give one table for each")
-        joined, names = side_by_side(X)
+        joined, names = concatenate_tables(X)
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         if names is not None:
@@ -329,16 +332,16 @@ class FederatedEstimator(BaseEstimator):
         parts = zip([0, *ends], ends, strict=False)
         return joined, {f"party{i}": list(range(*part)) for i, part in enumerate(parts, start=1)}
 
-    def _rejoin(self, X: Any) -> FloatArray:
+    def _validate_predict_input(self, X: Any) -> FloatArray:
         """Check what was given to `predict` against what was given to `fit`."""
         if not is_table_list(X):
-            joined: FloatArray = validate_data(self, X, reset=False, **CHECKS)
+            joined: FloatArray = validate_data(self, X, reset=False, **VALIDATION_OPTIONS)
             return joined
         widths = [np.shape(table)[1] for table in X]
         expected = [len(part) for part in self.partition_.values()]
         if widths != expected:
             raise DataError(f"the parties' tables have {widths} columns, at fit {expected}")
-        joined, names = side_by_side(X)
+        joined, names = concatenate_tables(X)
         known = getattr(self, "feature_names_in_", None)
         if names is not None and known is not None and names != list(known):
             raise DataError(

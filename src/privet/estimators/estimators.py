@@ -15,10 +15,10 @@ from typing_extensions import Self
 from privet.arrays import FloatArray
 from privet.errors import DataError
 from privet.estimators.base import FederatedEstimator
-from privet.estimators.inputs import label_column, only_pair, weight_column
-from privet.objectives.metrics import by_class, likeliest
-from privet.objectives.regression import MOST_CLASSES
-from privet.spec.params import spelled_out
+from privet.estimators.inputs import parse_eval_set, to_label_array, to_weight_array
+from privet.objectives.metrics import choose_likeliest_class, list_class_probabilities
+from privet.objectives.regression import MAX_CLASSES
+from privet.spec.params import with_hyper_parameters
 
 
 class PrivetClassifier(ClassifierMixin, FederatedEstimator):
@@ -31,7 +31,7 @@ class PrivetClassifier(ClassifierMixin, FederatedEstimator):
 
     """
 
-    @spelled_out(also=FederatedEstimator.__init__)
+    @with_hyper_parameters(also=FederatedEstimator.__init__)
     def __init__(self, *, class_weight: Any = None, **params: Any) -> None:
         super().__init__(**params)
         self.class_weight = class_weight
@@ -51,17 +51,19 @@ class PrivetClassifier(ClassifierMixin, FederatedEstimator):
         of more rows and their label, to watch the loss on: with `early_stopping_rounds`, or
         `patience`, training stops by it.
         """
-        label = label_column(y)
+        label = to_label_array(y)
         check_classification_targets(label)
-        weight = weight_column(sample_weight)
+        weight = to_weight_array(sample_weight)
         if self.class_weight is not None:
             by_class = compute_sample_weight(self.class_weight, label)
             weight = by_class if weight is None else weight * by_class
         classes, codes = np.unique(label, return_inverse=True)
-        if len(classes) > MOST_CLASSES:
-            raise DataError(f"y has {len(classes)} classes, and there are {MOST_CLASSES} at most")
-        pair = only_pair(eval_set)
-        watched = None if pair is None else (pair[0], _codes(label_column(pair[1]), classes))
+        if len(classes) > MAX_CLASSES:
+            raise DataError(f"y has {len(classes)} classes, and there are {MAX_CLASSES} at most")
+        pair = parse_eval_set(eval_set)
+        watched = (
+            None if pair is None else (pair[0], _encode_classes(to_label_array(pair[1]), classes))
+        )
         names = tuple(str(name) for name in classes)
         numbers = codes.astype(np.float64)
         self._fit(X, numbers, "classification", names, weight, watched, early_stopping_rounds)
@@ -70,32 +72,32 @@ class PrivetClassifier(ClassifierMixin, FederatedEstimator):
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the probability of each class, in the order of `classes_`: a row a sample."""
-        return by_class(self._predict(X))
+        return list_class_probabilities(self._predict(X))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the likeliest class of every sample."""
-        return self._likeliest(self._predict(X))
+        return self._choose_likeliest_classes(self._predict(X))
 
     def decision_function(self, X: Any) -> FloatArray:
         """Return the scores, which are log-odds: of the last of two classes, or of each of more."""
-        columns = self._columns(X)
-        scores = self.model_.score(columns)
+        columns = self._make_features(X)
+        scores = self.model_.predict_scores(columns)
         return scores[0] if len(scores) == 1 else np.ascontiguousarray(scores.T)
 
     def staged_predict_proba(self, X: Any) -> Iterator[FloatArray]:
         """Yield `predict_proba` with the first table alone, with the first two, and so on."""
-        return map(by_class, self._staged(X))
+        return map(list_class_probabilities, self._staged_predict(X))
 
     def staged_predict(self, X: Any) -> Iterator[npt.NDArray[Any]]:
         """Yield `predict` with the first table alone, with the first two, and so on."""
-        return map(self._likeliest, self._staged(X))
+        return map(self._choose_likeliest_classes, self._staged_predict(X))
 
-    def _likeliest(self, predicted: FloatArray) -> npt.NDArray[Any]:
-        result: npt.NDArray[Any] = self.classes_[likeliest(predicted)]
+    def _choose_likeliest_classes(self, predicted: FloatArray) -> npt.NDArray[Any]:
+        result: npt.NDArray[Any] = self.classes_[choose_likeliest_class(predicted)]
         return result
 
 
-def _codes(label: npt.NDArray[Any], classes: npt.NDArray[Any]) -> FloatArray:
+def _encode_classes(label: npt.NDArray[Any], classes: npt.NDArray[Any]) -> FloatArray:
     """Return the number of each row's class, of those that are trained on."""
     unknown = ~np.isin(label, classes)
     if unknown.any():
@@ -122,9 +124,9 @@ class PrivetRegressor(RegressorMixin, FederatedEstimator):
         label, to watch the loss on: with `early_stopping_rounds`, or `patience`, training stops by
         it.
         """
-        pair = only_pair(eval_set)
-        watched = None if pair is None else (pair[0], label_column(pair[1]).astype(np.float64))
-        label, weight = label_column(y).astype(np.float64), weight_column(sample_weight)
+        pair = parse_eval_set(eval_set)
+        watched = None if pair is None else (pair[0], to_label_array(pair[1]).astype(np.float64))
+        label, weight = to_label_array(y).astype(np.float64), to_weight_array(sample_weight)
         self._fit(X, label, "regression", (), weight, watched, early_stopping_rounds)
         return self
 
@@ -134,4 +136,4 @@ class PrivetRegressor(RegressorMixin, FederatedEstimator):
 
     def staged_predict(self, X: Any) -> Iterator[FloatArray]:
         """Yield `predict` with the first table alone, with the first two, and so on."""
-        return self._staged(X)
+        return self._staged_predict(X)

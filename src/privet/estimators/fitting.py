@@ -14,39 +14,44 @@ import numpy as np
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.model import Model
-from privet.boosting.reference import Grown
-from privet.boosting.simulation import PLAIN, grown_on, train_federated, train_watched
+from privet.boosting.reference import ModelWithLosses
+from privet.boosting.simulation import (
+    PLAINTEXT,
+    join_model_with_losses,
+    train_federated,
+    train_locally_with_losses,
+)
 from privet.boosting.training import TrainingState
 from privet.errors import ParameterError
 from privet.estimators.report import FitReport, ProgressBar
-from privet.federation.monitoring.report import reveals
+from privet.federation.monitoring.report import summarise_disclosures
 from privet.spec.params import Params
-from privet.spec.plan import Cuts
+from privet.spec.plan import CutDisclosure
 
 _Estimator = TypeVar("_Estimator")
 _Arguments = ParamSpec("_Arguments")
-_FITTED = "_fitted"
+_FIT_STATE_ATTRIBUTE = "_fitted"
 """The attribute in which an estimator keeps what a later `fit` goes on from."""
 
 
 @dataclass(frozen=True, repr=False)
-class Given:
+class FitInputs:
     """All that the outcome of a `fit` depends on."""
 
     tables: int
-    terms: Mapping[str, Any]
+    settings: Mapping[str, Any]
     """The other parameters, by name, as they were understood."""
     shape: tuple[int, int]
     """How many rows and columns there are."""
-    digest: bytes
+    data_digest: bytes
     """Of the rows, their label and their weights, as trainings take them."""
 
 
 @dataclass(frozen=True, repr=False)
-class Fitted:
+class FitState:
     """What a `fit` was given, and what it ended with."""
 
-    given: Given
+    inputs: FitInputs
     model: Model
     states: Sequence[TrainingState]
     """Of each party; none in the clear."""
@@ -54,92 +59,92 @@ class Fitted:
     """After each table, where they are known."""
 
 
-def given_to_fit(
+def make_fit_inputs(
     parties: Sequence[BucketedColumns],
     label: FloatArray,
     weight: FloatArray | None,
     params: Params,
-    **terms: Any,
-) -> Given:
-    """Return all that the outcome of a `fit` depends on, `terms` among it."""
+    **settings: Any,
+) -> FitInputs:
+    """Return all that the outcome of a `fit` depends on, `settings` among it."""
     digest = hashlib.sha256()
     weights = np.empty(0) if weight is None else weight
     for array in (label, weights, *(a for p in parties for a in (p.buckets, p.thresholds))):
         digest.update(repr((array.shape, array.dtype.str)).encode())
         digest.update(np.ascontiguousarray(array).data)
-    return Given(
+    return FitInputs(
         tables=params.tables,
-        terms={**terms, **params.model_dump(exclude={"tables"})},
+        settings={**settings, **params.model_dump(exclude={"tables"})},
         shape=(len(label), sum(len(party.names) for party in parties)),
-        digest=digest.digest(),
+        data_digest=digest.digest(),
     )
 
 
-def refuse_watching(params: Params, *, watched: bool) -> None:
+def check_no_validation(params: Params, *, has_eval_set: bool) -> None:
     """Raise ParameterError if a loss is watched, which says how many tables there are."""
-    if watched or params.validation or params.patience is not None:
+    if has_eval_set or params.validation or params.patience is not None:
         raise ParameterError(
             "warm_start: does not go with validation rows or early stopping: leave out eval_set, "
             "validation, patience and early_stopping_rounds, or set warm_start=False"
         )
 
 
-def fit_before(estimator: Any, given: Given) -> Fitted | None:
+def find_previous_fit(estimator: Any, inputs: FitInputs) -> FitState | None:
     """Return the `fit` to go on from; None, if there was none.
 
     Raise ParameterError unless it was given the same, but for fewer tables, or as many.
     """
     if not hasattr(estimator, "model_"):
         return None
-    before: Fitted | None = getattr(estimator, _FITTED, None)
+    before: FitState | None = getattr(estimator, _FIT_STATE_ATTRIBUTE, None)
     if before is None:
         raise ParameterError(
             "warm_start: a model from a file does not have what it takes to go on: "
             "fit with warm_start=False"
         )
-    _refuse_changes(before.given, given)
-    if given.tables < before.given.tables:
+    _check_unchanged(before.inputs, inputs)
+    if inputs.tables < before.inputs.tables:
         raise ParameterError(
-            f"tables: {given.tables}, and the model that is there has {before.given.tables}: "
+            f"tables: {inputs.tables}, and the model that is there has {before.inputs.tables}: "
             "ask for as many or more, or fit with warm_start=False"
         )
     return before
 
 
-def _refuse_changes(before: Given, now: Given) -> None:
+def _check_unchanged(previous: FitInputs, current: FitInputs) -> None:
     """Raise ParameterError if anything but the number of tables has changed."""
     anew = "fit with warm_start=False to train anew"
-    if now.shape != before.shape:
-        (rows, columns), (rows_before, columns_before) = now.shape, before.shape
+    if current.shape != previous.shape:
+        (rows, columns), (rows_before, columns_before) = current.shape, previous.shape
         raise ParameterError(
             f"warm_start: {rows} rows and {columns} columns, and the model that is there was "
             f"trained on {rows_before} rows and {columns_before} columns: {anew}"
         )
-    for name, value in now.terms.items():
-        if value != before.terms[name]:
+    for name, value in current.settings.items():
+        if value != previous.settings[name]:
             raise ParameterError(
-                f"warm_start: {name} is {value!r}, and was {before.terms[name]!r} for the model "
-                f"that is there; only tables may change: {anew}"
+                f"warm_start: {name} is {value!r}, and was {previous.settings[name]!r} for the "
+                f"model that is there; only tables may change: {anew}"
             )
-    if now.digest != before.digest:
+    if current.data_digest != previous.data_digest:
         raise ParameterError(
             "warm_start: these are not the rows, labels and weights that the model that is there "
             f"was trained on: {anew}"
         )
 
 
-def keep_fit(estimator: Any, fitted: Fitted) -> None:
+def store_fit_state(estimator: Any, state: FitState) -> None:
     """Keep what a later `fit` goes on from."""
-    setattr(estimator, _FITTED, fitted)
+    setattr(estimator, _FIT_STATE_ATTRIBUTE, state)
 
 
-def unchanged_by_failure(
+def restore_on_failure(
     fit: Callable[Concatenate[_Estimator, _Arguments], None],
 ) -> Callable[Concatenate[_Estimator, _Arguments], None]:
     """Decorate a `fit` so that, with `warm_start`, one that fails leaves the model usable."""
 
     @wraps(fit)
-    def careful(
+    def fit_or_restore(
         estimator: _Estimator, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> None:
         before = dict(vars(estimator))
@@ -151,7 +156,7 @@ def unchanged_by_failure(
                 vars(estimator).update(before)
             raise
 
-    return careful
+    return fit_or_restore
 
 
 def fit_parties(
@@ -159,21 +164,21 @@ def fit_parties(
     label: FloatArray,
     params: Params,
     protocol: str,
-    cuts: Cuts | None,
+    reveal_cut_counts: CutDisclosure | None,
     weight: FloatArray | None,
     n_validation: int,
-    monotone: Sequence[int],
-    before: Fitted | None = None,
+    constraints: Sequence[int],
+    previous: FitState | None = None,
     *,
-    dealers: int,
+    n_dealers: int,
     verbose: bool,
-) -> tuple[Grown, Sequence[TrainingState], FitReport]:
+) -> tuple[ModelWithLosses, Sequence[TrainingState], FitReport]:
     """Train a model on the columns of all parties, or go on from an earlier `fit`.
 
     Return it, the states that the parties end with (none in the clear), and what it took.
     """
     started = time.perf_counter()
-    losses: list[float] = [] if before is None else list(before.losses)
+    losses: list[float] = [] if previous is None else list(previous.losses)
     states: Sequence[TrainingState] = ()
     bar = ProgressBar(params.tables) if verbose else None
 
@@ -185,18 +190,18 @@ def fit_parties(
 
     report = FitReport(protocol=protocol, params=params)
     try:
-        if protocol == PLAIN:
-            grown = train_watched(
+        if protocol == PLAINTEXT:
+            grown = train_locally_with_losses(
                 parties,
                 label,
                 params,
                 protocol,
                 on_table,
-                cuts,
+                reveal_cut_counts,
                 n_validation,
                 weight,
-                monotone,
-                after=None if before is None else before.model,
+                constraints,
+                resume_from=None if previous is None else previous.model,
             )
         else:
             found = train_federated(
@@ -204,25 +209,26 @@ def fit_parties(
                 label,
                 params,
                 protocol,
-                cuts=cuts,
-                weight=weight,
+                cut_disclosure=reveal_cut_counts,
+                sample_weight=weight,
                 n_validation=n_validation,
-                monotone=monotone,
+                monotone=constraints,
                 on_table=on_table,
-                dealers=dealers,
-                after=() if before is None else before.states,
+                n_dealers=n_dealers,
+                resume_from=() if previous is None else previous.states,
             )
             states = found.states
-            grown = grown_on(parties, found)
-            online = [meter.total("online") for meter in found.outcome.meters]
+            grown = join_model_with_losses(parties, found)
+            online = [meter.sum_traffic("online") for meter in found.program_result.meters]
             report = report.model_copy(
                 update={
                     "rounds": online[0].rounds,
                     "bytes_sent": sum(traffic.sent for traffic in online),
                     "bytes_from_dealer": sum(
-                        meter.total("offline").received for meter in found.outcome.meters
+                        meter.sum_traffic("offline").received
+                        for meter in found.program_result.meters
                     ),
-                    "reveals": reveals(found.outcome.ledgers[0]),
+                    "reveals": summarise_disclosures(found.program_result.ledgers[0]),
                 }
             )
     finally:

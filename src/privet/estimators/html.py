@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from privet.boosting.summary import View, signs
+from privet.boosting.summary import ModelSummary, format_leaf_path
 
 _MOST_TABLES = 10
 """So many are drawn: a page is to be looked at."""
 _CHART = 320, 120
 
 
-def model_in_html(view: View) -> str:
+def model_in_html(view: ModelSummary) -> str:
     """Return a model's importances, and its first tables."""
     rows = [(f.name, f.owner, f"{share:.3f}") for f, share in view.importances]
     importances = table(("feature", "of", "share of the tests"), rows)
@@ -23,7 +23,7 @@ def model_in_html(view: View) -> str:
     return section("Importances", importances) + drawn
 
 
-def _grid(view: View, number: int) -> str:
+def _grid(view: ModelSummary, number: int) -> str:
     """Return a table of leaves: the first tests choose a row, the others a column."""
     tests = view.tables[number]
     by_row = len(tests) // 2
@@ -37,10 +37,10 @@ def _grid(view: View, number: int) -> str:
             f'<td style="background:{_colour(leaf, largest)}">{_numbers(leaf)}</td>'
             for leaf in values.T[row * columns : (row + 1) * columns]
         ]
-        rows.append(f"<tr><th>{signs(row, by_row)}</th>{''.join(cells)}</tr>")
-    head = "".join(f"<th>{signs(k, len(tests) - by_row)}</th>" for k in range(columns))
+        rows.append(f"<tr><th>{format_leaf_path(row, by_row)}</th>{''.join(cells)}</tr>")
+    head = "".join(f"<th>{format_leaf_path(k, len(tests) - by_row)}</th>" for k in range(columns))
     words = [
-        f"<li>{'row' if level < by_row else 'column'}: {escape(test.words)} "
+        f"<li>{'row' if level < by_row else 'column'}: {escape(test.text)} "
         f"({escape(test.feature.owner)})</li>"
         for level, test in enumerate(tests)
     ]

@@ -19,16 +19,16 @@ from sklearn.utils.validation import assert_all_finite, column_or_1d
 from privet.arrays import FloatArray, IndexArray
 from privet.data.encoding import Encoder
 from privet.errors import DataError, ParameterError
-from privet.spec.column_types import CATEGORY, NUMBERS, Content
+from privet.spec.column_types import CATEGORY, NUMBER_SCHEMA, ColumnSchema
 from privet.spec.params import Params
-from privet.spec.sampling import count_validation, rows_in_order
+from privet.spec.sampling import count_validation_rows, order_rows
 
-Contents = Mapping[int, Content]
+ColumnSchemas = Mapping[int, ColumnSchema]
 """What columns hold, by position; those that are not named hold numbers."""
 _NUMERIC = "biufc"
 
 
-def in_numbers(table: Any) -> tuple[Any, dict[int, Content]]:
+def to_numeric(table: Any) -> tuple[Any, dict[int, ColumnSchema]]:
     """Return a table whose columns are all numbers, and what the others of them meant.
 
     Whatever is no table of pandas is returned as it is: scikit-learn says what is wrong with it.
@@ -38,29 +38,29 @@ def in_numbers(table: Any) -> tuple[Any, dict[int, Content]]:
     odd = [i for i, kind in enumerate(table.dtypes) if kind.kind not in _NUMERIC]
     if not odd:
         return table, {}
-    table, contents = table.copy(deep=False), dict[int, Content]()
+    table, contents = table.copy(deep=False), dict[int, ColumnSchema]()
     for i in odd:
-        values, contents[i] = _take_in(str(table.columns[i]), table.iloc[:, i])
+        values, contents[i] = _convert_column(str(table.columns[i]), table.iloc[:, i])
         table.isetitem(i, values)
     return table, contents
 
 
-def all_in_numbers(tables: Sequence[Any]) -> tuple[list[Any], dict[int, Content]]:
+def to_numeric_tables(tables: Sequence[Any]) -> tuple[list[Any], dict[int, ColumnSchema]]:
     """Return the same for one table per party, by position among the columns of all."""
-    found, contents, start = [], dict[int, Content](), 0
+    found, contents, start = [], dict[int, ColumnSchema](), 0
     for table in tables:
-        numbers, own = in_numbers(table)
+        numbers, own = to_numeric(table)
         found.append(numbers)
         contents |= {start + i: content for i, content in own.items()}
         start += np.shape(table)[1]
     return found, contents
 
 
-def _take_in(name: str, column: Any) -> tuple[FloatArray, Content]:
+def _convert_column(name: str, column: Any) -> tuple[FloatArray, ColumnSchema]:
     """Return a column's cells as numbers, and what they mean."""
     import pyarrow as pa
 
-    from privet.data.columns import Cells
+    from privet.data.columns import ColumnBuilder
 
     try:
         cells = pa.array(column, from_pandas=True)
@@ -70,37 +70,42 @@ def _take_in(name: str, column: Any) -> tuple[FloatArray, Content]:
             f"({error}): turn them into numbers, text, dates or times"
         ) from None
     is_category = pa.types.is_dictionary(cells.type)
-    reader = Cells(name, CATEGORY if is_category else None)
+    reader = ColumnBuilder(name, CATEGORY if is_category else None)
     for chunk in cells.chunks if isinstance(cells, pa.ChunkedArray) else [cells]:
-        reader.add(chunk.dictionary_decode() if is_category else chunk)
-    return reader.read(), reader.content
+        reader.append(chunk.dictionary_decode() if is_category else chunk)
+    return reader.read(), reader.schema
 
 
-def learn_encoders(
-    names: Sequence[str], contents: Contents, X: FloatArray, buckets: int
+def fit_array_encoders(
+    names: Sequence[str], contents: ColumnSchemas, X: FloatArray, buckets: int
 ) -> tuple[Encoder, ...]:
     """Return what there is to know of every column, from the rows of a training."""
     return tuple(
-        Encoder.learn(str(name), contents.get(i, NUMBERS), partial(np.asarray, X[:, i]), buckets)
+        Encoder.fit(
+            str(name), contents.get(i, NUMBER_SCHEMA), partial(np.asarray, X[:, i]), buckets
+        )
         for i, name in enumerate(names)
     )
 
 
-def encode_columns(encoders: Sequence[Encoder], contents: Contents, X: FloatArray) -> FloatArray:
+def encode_columns(
+    encoders: Sequence[Encoder], contents: ColumnSchemas, X: FloatArray
+) -> FloatArray:
     """Return the features of columns, one each: (n_samples, n_columns)."""
     if not encoders:
         return X
     features = [
-        encoder.encode(contents.get(i, NUMBERS), X[:, i]) for i, encoder in enumerate(encoders)
+        encoder.encode(contents.get(i, NUMBER_SCHEMA), X[:, i])
+        for i, encoder in enumerate(encoders)
     ]
     return np.concatenate(features).T
 
 
-CHECKS: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+VALIDATION_OPTIONS: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
 """What scikit-learn is to make sure of tables."""
 
 
-def label_column(y: Any) -> npt.NDArray[Any]:
+def to_label_array(y: Any) -> npt.NDArray[Any]:
     """Return a label as one column; raise unless it is one, without gaps."""
     if y is None:
         raise DataError("training requires y to be passed, but the target y is None")
@@ -109,7 +114,7 @@ def label_column(y: Any) -> npt.NDArray[Any]:
     return label
 
 
-def weight_column(weight: Any) -> FloatArray | None:
+def to_weight_array(weight: Any) -> FloatArray | None:
     """Return the samples' weights as one column, if there are any."""
     if weight is None:
         return None
@@ -122,9 +127,9 @@ def is_table_list(X: Any) -> bool:
     return isinstance(X, (list, tuple)) and len(X) > 0 and all(np.ndim(part) == 2 for part in X)
 
 
-def side_by_side(tables: Sequence[Any]) -> tuple[FloatArray, list[str] | None]:
+def concatenate_tables(tables: Sequence[Any]) -> tuple[FloatArray, list[str] | None]:
     """Check one table per party; return their columns and, where they have them, their names."""
-    arrays = [check_array(table, ensure_min_features=0, **CHECKS) for table in tables]
+    arrays = [check_array(table, ensure_min_features=0, **VALIDATION_OPTIONS) for table in tables]
     for number, array in enumerate(arrays, start=1):
         if len(array) != len(arrays[0]):
             raise DataError(
@@ -140,20 +145,24 @@ def side_by_side(tables: Sequence[Any]) -> tuple[FloatArray, list[str] | None]:
     return joined, names or None
 
 
-def column_constraints(given: Any, names: Sequence[str]) -> list[int]:
+def parse_monotone_constraints(constraints: Any, names: Sequence[str]) -> list[int]:
     """Return the constraint of every column, of a mapping by name or position or of a sequence."""
     found = [0] * len(names)
-    if given is None:
+    if constraints is None:
         return found
-    if not isinstance(given, Mapping):
-        if isinstance(given, str) or np.ndim(given) != 1 or len(given) != len(found):
+    if not isinstance(constraints, Mapping):
+        if (
+            isinstance(constraints, str)
+            or np.ndim(constraints) != 1
+            or len(constraints) != len(found)
+        ):
             raise ParameterError(
                 f"monotone_constraints: give 1, -1 or 0 for each of {len(found)} columns, or a "
-                f"mapping of some, not {given!r}"
+                f"mapping of some, not {constraints!r}"
             )
-        given = dict(enumerate(given))
+        constraints = dict(enumerate(constraints))
     known = {str(name): i for i, name in enumerate(names)}
-    for column, sign in given.items():
+    for column, sign in constraints.items():
         position = known.get(column, column)
         if not isinstance(position, (int, np.integer)) or not 0 <= position < len(found):
             raise ParameterError(f"monotone_constraints: there is no column {column!r}")
@@ -187,7 +196,7 @@ def resolve_partition(
         raise ParameterError(f"partition: a federation has at least 2 parties, got {partition}")
     names = {name: i for i, name in enumerate(feature_names)}
     result = {
-        str(party): [_position(column, names, n_features) for column in columns]
+        str(party): [_find_position(column, names, n_features) for column in columns]
         for party, columns in parts.items()
     }
     given = Counter(position for part in result.values() for position in part)
@@ -201,7 +210,7 @@ def resolve_partition(
     return result
 
 
-def _position(column: Any, names: dict[str, int], n_features: int) -> int:
+def _find_position(column: Any, names: dict[str, int], n_features: int) -> int:
     if column in names:
         return names[column]
     if isinstance(column, (int, np.integer)) and 0 <= column < n_features:
@@ -209,7 +218,7 @@ def _position(column: Any, names: dict[str, int], n_features: int) -> int:
     raise ParameterError(f"partition: there is no column {column!r}")
 
 
-def only_pair(eval_set: Any) -> tuple[Any, Any] | None:
+def parse_eval_set(eval_set: Any) -> tuple[Any, Any] | None:
     """Return the rows and the label of an `eval_set`: a pair, or a list of one."""
     if eval_set is None:
         return None
@@ -220,19 +229,19 @@ def only_pair(eval_set: Any) -> tuple[Any, Any] | None:
     return rows, label
 
 
-def order_of_rows(n_rows: int, params: Params, *, watched: bool) -> tuple[IndexArray, int]:
+def order_fit_rows(n_rows: int, params: Params, *, has_eval_set: bool) -> tuple[IndexArray, int]:
     """Return rows to train on, then those of them to watch the loss on, and how many these are.
 
     None of them, if other rows are watched.
     """
-    if not watched:
-        return rows_in_order(n_rows, params), count_validation(n_rows, params)
+    if not has_eval_set:
+        return order_rows(n_rows, params), count_validation_rows(n_rows, params)
     if params.validation:
         raise ParameterError("validation: eval_set says which rows to watch; leave one of them out")
     return np.arange(n_rows), 0
 
 
-def check_watched(rows: FloatArray, label: FloatArray) -> None:
+def check_eval_set(rows: FloatArray, label: FloatArray) -> None:
     """Raise DataError unless rows to watch the loss on have a label each."""
     if len(rows) != len(label) or not len(rows):
         raise DataError(f"eval_set: {len(rows)} rows and {len(label)} labels")

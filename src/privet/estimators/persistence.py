@@ -17,29 +17,31 @@ from privet.spec.column_types import NUMBER
 from privet.storage import model as model_file
 from privet.storage.model import EstimatorRecord
 
-_KINDS: dict[str, type[FederatedEstimator]] = {
+_ESTIMATOR_CLASSES: dict[str, type[FederatedEstimator]] = {
     "classifier": PrivetClassifier,
     "regressor": PrivetRegressor,
 }
 _PAIRS = "pairs"
 
 
-def record_of(estimator: FederatedEstimator) -> EstimatorRecord:
+def make_estimator_record(estimator: FederatedEstimator) -> EstimatorRecord:
     """Return what a fitted estimator knows beside its model."""
-    kind = next(name for name, each in _KINDS.items() if isinstance(estimator, each))
+    kind = next(name for name, each in _ESTIMATOR_CLASSES.items() if isinstance(estimator, each))
     names = getattr(estimator, "feature_names_in_", None)
     classes = getattr(estimator, "classes_", np.empty(0, dtype="U1"))
     return EstimatorRecord(
         kind=kind,  # type: ignore[arg-type]
-        parameters={name: _plain(name, value) for name, value in estimator.get_params().items()},
+        parameters={
+            name: _to_json_value(name, value) for name, value in estimator.get_params().items()
+        },
         partition=estimator.partition_,
         feature_names=None if names is None else [str(name) for name in names],
-        classes=_plain("classes", classes.tolist()),
+        classes=_to_json_value("classes", classes.tolist()),
         class_type=classes.dtype.str,
     )
 
 
-def estimator_of(model: Model, record: EstimatorRecord) -> FederatedEstimator:
+def build_estimator(model: Model, record: EstimatorRecord) -> FederatedEstimator:
     """Return the estimator that a record is of; raise ModelError if it cannot be the model's."""
     columns = [i for part in record.partition.values() for i in part]
     owners = [party for party, part in record.partition.items() for _ in part]
@@ -48,9 +50,9 @@ def estimator_of(model: Model, record: EstimatorRecord) -> FederatedEstimator:
     names = record.feature_names or [f"x{i}" for i in range(len(columns))]
     if [names[i] for i in columns] != list(model.feature_names):
         raise ModelError("damaged: the columns' names are not the model's features'")
-    parameters = {name: _restored(value) for name, value in record.parameters.items()}
+    parameters = {name: _from_json_value(value) for name, value in record.parameters.items()}
     try:
-        estimator = _KINDS[record.kind](**parameters)
+        estimator = _ESTIMATOR_CLASSES[record.kind](**parameters)
     except (TypeError, ParameterError) as error:
         raise ModelError(f"its estimator cannot be made here: {error}") from None
     estimator.model_ = model
@@ -68,14 +70,16 @@ def estimator_of(model: Model, record: EstimatorRecord) -> FederatedEstimator:
     return estimator
 
 
-def _plain(name: str, value: Any) -> Any:
+def _to_json_value(name: str, value: Any) -> Any:
     """Return a parameter as JSON can hold it."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Mapping):
-        return {_PAIRS: [[_plain(name, k), _plain(name, v)] for k, v in value.items()]}
+        return {
+            _PAIRS: [[_to_json_value(name, k), _to_json_value(name, v)] for k, v in value.items()]
+        }
     if isinstance(value, (list, tuple, np.ndarray)):
-        return [_plain(name, each) for each in value]
+        return [_to_json_value(name, each) for each in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise ParameterError(
@@ -83,10 +87,10 @@ def _plain(name: str, value: Any) -> Any:
     )
 
 
-def _restored(value: Any) -> Any:
+def _from_json_value(value: Any) -> Any:
     if isinstance(value, dict):
-        return {_restored(k): _restored(v) for k, v in value.get(_PAIRS, [])}
-    return [_restored(each) for each in value] if isinstance(value, list) else value
+        return {_from_json_value(k): _from_json_value(v) for k, v in value.get(_PAIRS, [])}
+    return [_from_json_value(each) for each in value] if isinstance(value, list) else value
 
 
 def save_model(model: Model | FederatedEstimator, path: str | Path) -> None:
@@ -96,12 +100,12 @@ def save_model(model: Model | FederatedEstimator, path: str | Path) -> None:
     classes, too. Every command reads it as the model's.
     """
     if isinstance(model, Model):
-        model_file.save_model(model, path)
+        model_file.write_model_file(model, path)
         return
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(model)
-    model_file.save_model(model.model_, path, record_of(model))
+    model_file.write_model_file(model.model_, path, make_estimator_record(model))
 
 
 def load_model(path: str | Path) -> Any:
@@ -109,11 +113,11 @@ def load_model(path: str | Path) -> Any:
 
     Reading runs no code of the file. Raises ModelError if it is not one, or not a sound one.
     """
-    model, record = model_file.load_with_estimator(path)
+    model, record = model_file.read_model_and_estimator(path)
     if record is None:
         return model
 
     try:
-        return estimator_of(model, record)
+        return build_estimator(model, record)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None

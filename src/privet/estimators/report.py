@@ -9,13 +9,13 @@ from typing import TextIO
 from pydantic import ConfigDict, Field
 
 from privet.boosting.model import Model
-from privet.boosting.summary import view_of_model
+from privet.boosting.summary import summarise_model
 from privet.estimators.html import curve, model_in_html, section, table
-from privet.federation.monitoring.report import Reported, Reveal
+from privet.federation.monitoring.report import ReportModel, Reveal
 from privet.spec.params import Params
 
 
-class FitReport(Reported):
+class FitReport(ReportModel):
     """What an estimator's training took, and what left the protocol in the clear.
 
     In the clear (`protocol="plain"`) there are no rounds, no bytes, and nothing to reveal.
@@ -54,7 +54,7 @@ class FitReport(Reported):
         if len(self.losses) > 1:
             parts.append(section("Loss by table", curve(self.losses)))
         if self.model is not None:
-            parts.append(model_in_html(view_of_model(self.model)))
+            parts.append(model_in_html(summarise_model(self.model)))
         return f"<div>{''.join(parts)}</div>"
 
 
@@ -76,23 +76,26 @@ class ProgressBar:
         self._started = time.monotonic()
         self._drawn = 0
 
-    def __call__(self, done: int, loss: float | None) -> None:
+    def __call__(self, n_done: int, loss: float | None) -> None:
         """Show that so many tables are done, and the loss where it is known."""
-        line = self.line(done, loss, time.monotonic() - self._started)
+        line = self.format_line(n_done, loss, time.monotonic() - self._started)
         if self._redraws:
             self._write(f"\r{line.ljust(self._drawn)}")
             self._drawn = len(line)
-        elif done == self._tables or 10 * done // self._tables > 10 * (done - 1) // self._tables:
+        elif (
+            n_done == self._tables
+            or 10 * n_done // self._tables > 10 * (n_done - 1) // self._tables
+        ):
             self._write(f"{line}\n")
 
-    def line(self, done: int, loss: float | None, seconds: float) -> str:
+    def format_line(self, n_done: int, loss: float | None, seconds: float) -> str:
         """Return what there is to say."""
-        filled = _WIDTH * done // self._tables
-        left = seconds * (self._tables - done) / done
-        parts = [f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {done}/{self._tables} tables"]
+        filled = _WIDTH * n_done // self._tables
+        left = seconds * (self._tables - n_done) / n_done
+        parts = [f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {n_done}/{self._tables} tables"]
         if loss is not None:
             parts.append(f"loss {loss:.5f}")
-        parts.append(f"{left:.0f} s left" if done < self._tables else f"{seconds:.0f} s")
+        parts.append(f"{left:.0f} s left" if n_done < self._tables else f"{seconds:.0f} s")
         return ", ".join(parts)
 
     def close(self) -> None:

@@ -10,30 +10,36 @@ from dataclasses import dataclass
 import numpy as np
 
 from privet.arrays import FloatArray
-from privet.boosting.reference import OnTable
-from privet.boosting.simulation import PLAIN
-from privet.data.partition import Holdings, PartyFrame, hand_out
+from privet.boosting.reference import TableCallback
+from privet.boosting.simulation import PLAINTEXT
+from privet.data.partition import ColumnOwnership, PartyFrame, split_by_ownership
 from privet.errors import ParameterError
-from privet.experiments.experiment import Scenario, evaluate, load, set_aside, train_on
-from privet.federation.monitoring.report import Reported
+from privet.experiments.experiment import (
+    Scenario,
+    compute_metrics,
+    load_scenario,
+    split_train_test,
+    train_and_predict,
+)
+from privet.federation.monitoring.report import ReportModel
 from privet.objectives.base import Objective
 from privet.spec.params import DEFAULT_PROTOCOL, Params
 from privet.version import __version__
 
-N_SPLITS = 5
+DEFAULT_N_SPLITS = 5
 CONFIDENCE = 0.95
-REFERENCE = (
+REFERENCE_TEXT = (
     f"Trained in the clear, by the reference. The protocol {DEFAULT_PROTOCOL} learns the same "
     "tests, unless two candidates' scores agree to about 5e-6."
 )
-METHOD = (
+METHOD_TEXT = (
     f"Means over splits, each with a {CONFIDENCE:.0%} Student t interval; gains are paired, split "
     "by split. As splits share rows, the variance is Nadeau and Bengio's, (1/splits + test "
     "rows/training rows) S^2: an approximation, so take the intervals as a guide."
 )
 
 
-class Measured(Reported):
+class Measurement(ReportModel):
     """One quantity over all splits."""
 
     splits: list[float | None]
@@ -46,21 +52,21 @@ class Measured(Reported):
     """The upper end. All three are null where it was undefined in any split."""
 
 
-class Group(Reported):
+class PartyGroup(ReportModel):
     """Participants who would train together."""
 
     participants: list[str]
     """The last one has the label."""
     n_columns: int
     """Of all of them together."""
-    metrics: dict[str, Measured]
+    metrics: dict[str, Measurement]
     """On the test rows, by name."""
-    gains: dict[str, Measured]
+    gains: dict[str, Measurement]
     """By metric, how much better they are than the label's holder alone: larger is better, also
     where the metric is an error. None for the label's holder alone."""
 
 
-class Comparison(Reported):
+class Comparison(ReportModel):
     """What federating would gain. Keys may be added in later versions; none is renamed."""
 
     version: str
@@ -87,16 +93,16 @@ class Comparison(Reported):
     """Whether training and test rows have the same share of each class."""
     confidence: float = CONFIDENCE
     """Of all intervals."""
-    reference: str = REFERENCE
+    reference: str = REFERENCE_TEXT
     """How models were trained, in words."""
-    method: str = METHOD
+    method: str = METHOD_TEXT
     """How intervals were found, in words."""
-    groups: list[Group]
+    groups: list[PartyGroup]
     """The label's holder alone; with each other participant; with all of them."""
     seconds: float
     """What all of it took."""
 
-    def describe(self, group: Group) -> str:
+    def describe(self, group: PartyGroup) -> str:
         """Say in a few words who a group is."""
         others = [name for name in group.participants if name != self.active]
         if not others:
@@ -107,21 +113,21 @@ class Comparison(Reported):
 
 
 @dataclass(frozen=True)
-class Progress:
+class ComparisonProgress:
     """How far a comparison is."""
 
     n_trainings: int
-    done: int
+    n_done: int
     """Trainings."""
-    share: float
+    fraction: float
     """Of the whole work: that of a training grows with its columns."""
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[ComparisonProgress], None]
 
 
 def compare(
-    scenario: Scenario, splits: int = N_SPLITS, on_progress: OnProgress | None = None
+    scenario: Scenario, splits: int = DEFAULT_N_SPLITS, on_progress: OnProgress | None = None
 ) -> Comparison:
     """Train the label's holder alone, with each other participant and with all, on several splits.
 
@@ -131,20 +137,27 @@ def compare(
     started = time.perf_counter()
     if splits < 2:
         raise ParameterError(f"splits: an interval takes at least 2, got {splits}")
-    data, params = load(scenario)
-    stratified = scenario.stratified(params.objective)
-    held = scenario.holdings(data.frame)
-    groups = groups_of(held)
+    data, params = load_scenario(scenario)
+    stratified = scenario.is_stratified(params.objective)
+    held = scenario.assign_columns(data.frame)
+    groups = make_groups(held)
     seeds = [(scenario.seed + split) % (1 << 32) for split in range(splits)]
-    watch = _Watch([_width(held, group) for group in groups * splits], params.tables, on_progress)
+    watch = _ProgressTracker(
+        [_count_columns(held, group) for group in groups * splits], params.tables, on_progress
+    )
     scores: dict[tuple[str, ...], list[dict[str, float | None]]] = {group: [] for group in groups}
     for seed in seeds:
-        rows, test = set_aside(data, scenario, seed, stratified)
+        rows, test = split_train_test(data, scenario, seed, stratified)
         for group in groups:
             chosen = {name: held[name] for name in group}
-            found = _predict(hand_out(rows, chosen), hand_out(test, chosen), params, watch.on_table)
-            scores[group].append(evaluate(params.objective, found, test))
-            watch.next_group()
+            found = _predict(
+                split_by_ownership(rows, chosen),
+                split_by_ownership(test, chosen),
+                params,
+                watch.on_table,
+            )
+            scores[group].append(compute_metrics(params.objective, found, test))
+            watch.advance()
     share = test.n_samples / rows.n_samples
     (alone, *_) = groups
     return Comparison(
@@ -153,20 +166,22 @@ def compare(
         active=alone[-1],
         columns={name: list(columns) for name, columns in held.items()},
         params=params,
-        metric=params.objective.metric,
-        errors=sorted(params.objective.smaller_is_better),
+        metric=params.objective.primary_metric,
+        errors=sorted(params.objective.error_metrics),
         n_samples=rows.n_samples,
         n_test_samples=test.n_samples,
         seeds=seeds,
         stratified=stratified,
         groups=[
-            Group(
+            PartyGroup(
                 participants=list(group),
-                n_columns=_width(held, group),
-                metrics=_over_splits(scores[group], share),
+                n_columns=_count_columns(held, group),
+                metrics=_summarise_splits(scores[group], share),
                 gains={}
                 if group == alone
-                else _over_splits(_gains(params.objective, scores[group], scores[alone]), share),
+                else _summarise_splits(
+                    _compute_gains(params.objective, scores[group], scores[alone]), share
+                ),
             )
             for group in groups
         ],
@@ -174,19 +189,21 @@ def compare(
     )
 
 
-def groups_of(held: Holdings) -> list[tuple[str, ...]]:
+def make_groups(ownership: ColumnOwnership) -> list[tuple[str, ...]]:
     """Return who trains together: the last one alone, with each other one, and with all."""
-    *others, active = held
+    *others, active = ownership
     pairs = [(other, active) for other in others]
     return [(active,), *pairs, *([(*others, active)] if len(others) > 1 else [])]
 
 
-def _width(held: Holdings, group: Sequence[str]) -> int:
+def _count_columns(ownership: ColumnOwnership, group: Sequence[str]) -> int:
     """Return how many columns a group has."""
-    return sum(len(held[name]) for name in group)
+    return sum(len(ownership[name]) for name in group)
 
 
-def interval(values: Sequence[float], test_per_train: float) -> tuple[float, float, float]:
+def compute_interval(
+    values: Sequence[float], test_train_ratio: float
+) -> tuple[float, float, float]:
     """Return the mean of what random splits gave, and its interval's ends.
 
     The variance of the mean is Nadeau and Bengio's, (1/J + n_test/n_train) S^2: results of splits
@@ -198,61 +215,70 @@ def interval(values: Sequence[float], test_per_train: float) -> tuple[float, flo
     mean = math.fsum(values) / len(values)
     spread = float(np.std(values, ddof=1))
     quantile = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2))
-    half = quantile * spread * math.sqrt(1 / len(values) + test_per_train)
+    half = quantile * spread * math.sqrt(1 / len(values) + test_train_ratio)
     return mean, mean - half, mean + half
 
 
-def _over_splits(
-    scores: Sequence[dict[str, float | None]], test_per_train: float
-) -> dict[str, Measured]:
+def _summarise_splits(
+    scores: Sequence[dict[str, float | None]], test_train_ratio: float
+) -> dict[str, Measurement]:
     result = {}
     for metric in scores[0]:
         values = [score[metric] for score in scores]
         known = [value for value in values if value is not None]
         mean, low, high = (
-            interval(known, test_per_train) if len(known) == len(values) else (None, None, None)
+            compute_interval(known, test_train_ratio)
+            if len(known) == len(values)
+            else (None, None, None)
         )
-        result[metric] = Measured(splits=values, mean=mean, low=low, high=high)
+        result[metric] = Measurement(splits=values, mean=mean, low=low, high=high)
     return result
 
 
-def _gains(
+def _compute_gains(
     objective: Objective,
     scores: Sequence[dict[str, float | None]],
-    alone: Sequence[dict[str, float | None]],
+    baseline: Sequence[dict[str, float | None]],
 ) -> list[dict[str, float | None]]:
     """Return how much better a group is than the label's holder alone, split by split."""
 
     def gain(metric: str, value: float | None, before: float | None) -> float | None:
         if value is None or before is None:
             return None
-        return before - value if metric in objective.smaller_is_better else value - before
+        return before - value if metric in objective.error_metrics else value - before
 
     return [
         {metric: gain(metric, value, before[metric]) for metric, value in score.items()}
-        for score, before in zip(scores, alone, strict=True)
+        for score, before in zip(scores, baseline, strict=True)
     ]
 
 
 def _predict(
-    parties: Sequence[PartyFrame], new: Sequence[PartyFrame], params: Params, on_table: OnTable
+    parties: Sequence[PartyFrame],
+    test_parties: Sequence[PartyFrame],
+    params: Params,
+    on_table: TableCallback,
 ) -> FloatArray:
     """Train a group's model and predict new rows; without a column, by the mean of the targets."""
     if any(party.frame.names for party in parties):
-        return train_on(parties, new, params, PLAIN, on_table=on_table).predictions
+        return train_and_predict(
+            parties, test_parties, params, PLAINTEXT, on_table=on_table
+        ).predictions
     label = parties[-1].frame.label
     assert label is not None
-    means = params.objective.targets(label).mean(axis=1, keepdims=True)
-    predicted = np.repeat(means, new[-1].frame.n_samples, axis=1)
+    means = params.objective.make_targets(label).mean(axis=1, keepdims=True)
+    predicted = np.repeat(means, test_parties[-1].frame.n_samples, axis=1)
     return predicted if len(predicted) > 1 else predicted[0]
 
 
-class _Watch:
+class _ProgressTracker:
     """Tells whoever waits how far a comparison is."""
 
-    def __init__(self, widths: Sequence[int], n_tables: int, tell: OnProgress | None) -> None:
-        self._widths, self._n_tables = widths, n_tables
-        self._tell_progress = tell
+    def __init__(
+        self, n_columns_by_training: Sequence[int], n_tables: int, on_progress: OnProgress | None
+    ) -> None:
+        self._widths, self._n_tables = n_columns_by_training, n_tables
+        self._on_progress = on_progress
         self._group = 0
         self.on_table(0, None)
 
@@ -260,12 +286,14 @@ class _Watch:
         """Hear of a table of the present group."""
         done = self._widths[: self._group]
         now = self._widths[self._group] * tables / self._n_tables if tables else 0
-        if self._tell_progress is not None:
+        if self._on_progress is not None:
             n_trainings = sum(width > 0 for width in self._widths)
             share = (sum(done) + now) / sum(self._widths)
-            self._tell_progress(Progress(n_trainings, sum(width > 0 for width in done), share))
+            self._on_progress(
+                ComparisonProgress(n_trainings, sum(width > 0 for width in done), share)
+            )
 
-    def next_group(self) -> None:
+    def advance(self) -> None:
         """Hear that the present group is done."""
         self._group += 1
         self.on_table(0, None)

@@ -14,57 +14,68 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from privet.arrays import FloatArray
-from privet.boosting.cost_estimate import DEALERS, Estimate, time_of
+from privet.boosting.cost_estimate import DEALER_PLACEMENTS, CostEstimate, estimate_time
 from privet.boosting.model import Model
-from privet.boosting.model_part import join
-from privet.boosting.prediction import Validated, stand_ins
+from privet.boosting.model_part import join_parts
+from privet.boosting.prediction import ValidationResult, make_representative_values
 from privet.boosting.preparation import (
-    Prepared,
-    prepare,
-    refuse_constrained_categories,
-    weighted_by_class,
+    PreparedData,
+    apply_class_weights,
+    check_constrained_columns,
+    prepare_data,
 )
-from privet.boosting.reference import OnTable
-from privet.boosting.simulation import PLAIN, train_federated, train_watched
-from privet.boosting.training import SUITES, cuts_of
-from privet.config.table import DataDescription
+from privet.boosting.reference import TableCallback
+from privet.boosting.simulation import PLAINTEXT, train_federated, train_locally_with_losses
+from privet.boosting.training import PROTOCOL_TYPES, resolve_cut_disclosure
+from privet.config.table import TableSpec
 from privet.data.datasets import DATASETS, DataSet, load_dataset
-from privet.data.encoding import Encoder, encode, settle_label, task_of
-from privet.data.frame import Frame, listing
+from privet.data.encoding import Encoder, encode_frame, infer_task, prepare_label
+from privet.data.frame import Frame, format_names
 from privet.data.partition import (
-    N_PARTIES,
-    TEST_SIZE,
-    Holdings,
+    DEFAULT_N_PARTIES,
+    DEFAULT_TEST_SIZE,
+    ColumnOwnership,
     PartyFrame,
     assign_columns,
-    check_aligned,
-    hand_out,
+    check_same_rows,
+    split_by_ownership,
     split_rows,
-    spread_columns,
+    spread_columns_evenly,
 )
-from privet.data.reader import column_names, read_table
-from privet.data.sources.base import is_address, naming
+from privet.data.reader import read_column_names, read_table
+from privet.data.sources.base import is_url, locate_errors
 from privet.errors import DataError, ParameterError
-from privet.experiments.report import Bytes, EstimatedSeconds, Report, Rounds, Seconds
-from privet.federation.monitoring.report import Reveal, ValidationReport, reveals, validation_report
+from privet.experiments.report import (
+    EstimatedSeconds,
+    ExperimentBytes,
+    ExperimentRounds,
+    ExperimentSeconds,
+    Report,
+)
+from privet.federation.monitoring.report import (
+    Reveal,
+    ValidationReport,
+    make_validation_report,
+    summarise_disclosures,
+)
 from privet.objectives.base import Objective
 from privet.runtime.accounting import Meter
 from privet.runtime.local.launcher import Outcome
 from privet.runtime.local.network import Network
-from privet.runtime.run import peak_rss_mb
+from privet.runtime.run import measure_peak_rss_mb
 from privet.schema import Config
 from privet.spec.params import DEFAULT_PROTOCOL, Params, Task
-from privet.spec.plan import Constraints, Cuts
-from privet.spec.sampling import count_validation
+from privet.spec.plan import CutDisclosure, NamedConstraints
+from privet.spec.sampling import count_validation_rows
 from privet.version import __version__
 
 # The steps of `boosting.training.train`.
 _SETUP, _TABLE, _LEVEL = "setup", "table", "table/level"
 
 
-def seconds(outcome: Outcome, wall: float) -> Seconds:
+def measure_seconds(outcome: Outcome, wall: float) -> ExperimentSeconds:
     """Return where the time went; the slowest participant's counts."""
-    return Seconds(
+    return ExperimentSeconds(
         train=wall - outcome.ahead_seconds,
         ahead=outcome.ahead_seconds,
         setup=max(meter.seconds[_SETUP] for meter in outcome.meters),
@@ -73,7 +84,9 @@ def seconds(outcome: Outcome, wall: float) -> Seconds:
     )
 
 
-def estimated(cost: Estimate, network: Network, n_parties: int) -> EstimatedSeconds | None:
+def estimate_seconds(
+    estimate: CostEstimate, network: Network, n_parties: int
+) -> EstimatedSeconds | None:
     """Return what the cost model says of a training; None where nothing limits the network."""
     if network.delay_ms is None or not network.shared:
         return None
@@ -81,33 +94,37 @@ def estimated(cost: Estimate, network: Network, n_parties: int) -> EstimatedSeco
     crowd = (n_parties + 1) / (os.cpu_count() or 1)
     return EstimatedSeconds(
         **{
-            dealer: time_of(cost, network.delay_ms / 1000, rate, crowd, dealer).total
-            for dealer in DEALERS
+            dealer: estimate_time(estimate, network.delay_ms / 1000, rate, crowd, dealer).total
+            for dealer in DEALER_PLACEMENTS
         }
     )
 
 
-def traffic(outcome: Outcome) -> Bytes:
+def measure_traffic(outcome: Outcome) -> ExperimentBytes:
     """Return the bytes of a training."""
     meters, steps = outcome.meters, (_SETUP, _TABLE)
-    online = [meter.total("online", _TABLE).sent for meter in meters]
-    return Bytes(
+    online = [meter.sum_traffic("online", _TABLE).sent for meter in meters]
+    return ExperimentBytes(
         online_total=sum(online),
         online_max_party=max(online),
         offline_total=sum(
-            meter.total("offline", step).received for meter in meters for step in steps
+            meter.sum_traffic("offline", step).received for meter in meters for step in steps
         ),
-        setup_total=sum(meter.total("online", _SETUP).sent for meter in meters),
+        setup_total=sum(meter.sum_traffic("online", _SETUP).sent for meter in meters),
         between_dealers=sum(
-            meter.total("online", step).sent for meter in outcome.dealer_meters for step in steps
+            meter.sum_traffic("online", step).sent
+            for meter in outcome.dealer_meters
+            for step in steps
         ),
     )
 
 
-def rounds(meter: Meter, levels: int) -> Rounds:
+def measure_rounds(meter: Meter, levels: int) -> ExperimentRounds:
     """Return the rounds of a training: all participants wait for the same ones."""
-    steps = [meter.total("online", step).rounds for step in (_SETUP, _TABLE)]
-    return Rounds(total=sum(steps), per_level=meter.total("online", _LEVEL).rounds / levels)
+    steps = [meter.sum_traffic("online", step).rounds for step in (_SETUP, _TABLE)]
+    return ExperimentRounds(
+        total=sum(steps), per_level=meter.sum_traffic("online", _LEVEL).rounds / levels
+    )
 
 
 class Scenario(Config):
@@ -123,7 +140,7 @@ class Scenario(Config):
     """Who has the label; None: the last participant."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Hyper-parameters by name; the task comes with the data."""
-    monotone: Constraints = Field(default_factory=dict)
+    monotone: NamedConstraints = Field(default_factory=dict)
     """Columns as which grow scores never fall (1) or never rise (-1)."""
     label: str | None = None
     """The label's column, of a file; None: the one called so."""
@@ -133,7 +150,7 @@ class Scenario(Config):
     """What else there is to say of a file: the keys of `config.table.DataDescription`."""
     task: Task | None = None
     """What is learned from a file; None: what its label looks like."""
-    test_size: Annotated[float, Field(gt=0, lt=1)] = TEST_SIZE
+    test_size: Annotated[float, Field(gt=0, lt=1)] = DEFAULT_TEST_SIZE
     """The share of the rows that are set aside to be predicted."""
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
     """Chooses the test rows."""
@@ -142,12 +159,12 @@ class Scenario(Config):
     file is to be classified; the paper's data sets are split as they were for published figures."""
 
     @model_validator(mode="after")
-    def _says_once_who_takes_part(self) -> Self:
+    def _check_single_partition(self) -> Self:
         if self.n_parties is not None and self.columns is not None:
             raise ValueError("n_parties: columns says who takes part; leave one of them out")
         return self
 
-    def load(self) -> DataSet:
+    def load_dataset(self) -> DataSet:
         """Load a named data set, or read a table and settle what its label asks for."""
         if self.data in DATASETS:
             said = [key for key in ("label", "id", "task") if getattr(self, key) is not None]
@@ -156,44 +173,44 @@ class Scenario(Config):
                     f"the data set {self.data} has its own {option}; leave --{option} out"
                 )
             return load_dataset(self.data)
-        described = self._described()
+        described = self._make_table_spec()
         frame = read_table(described)
-        with naming(described.where):
-            task = self.task or task_of(frame)
-            settled, classes = settle_label(frame, task, described.positive)
+        with locate_errors(described.display_name):
+            task = self.task or infer_task(frame)
+            settled, classes = prepare_label(frame, task, described.positive)
             if described.class_weight is not None:
-                settled = weighted_by_class(settled, classes, described.class_weight)
-        return DataSet(Path(described.where).name, task, settled, tuple(classes))
+                settled = apply_class_weights(settled, classes, described.class_weight)
+        return DataSet(Path(described.display_name).name, task, settled, tuple(classes))
 
-    def _described(self) -> DataDescription:
+    def _make_table_spec(self) -> TableSpec:
         if bool(self.data) == ("query" in self.table):
             raise ParameterError("data, query: give one of them: a data set, a table, or a query")
         given = {"label": self.label or "label", "id": self.id, **self.table}
-        described = DataDescription(path=self.data or None, **given)
-        if self.data and not is_address(self.data) and not Path(self.data).exists():
+        described = TableSpec(path=self.data or None, **given)
+        if self.data and not is_url(self.data) and not Path(self.data).exists():
             known = ", ".join(DATASETS)
             raise DataError(f"{self.data!r} is neither a file nor a data set; these are {known}")
-        names = column_names(described)
+        names = read_column_names(described)
         if given["label"] not in names and self.label is None:
             raise DataError(
-                f"{described.where}: there is no column 'label'; name the label's column with "
-                "--label"
+                f"{described.display_name}: there is no column 'label'; name the label's column "
+                "with --label"
             )
-        if self.id is None and "id" in names and not described.drops("id"):
+        if self.id is None and "id" in names and not described.is_dropped("id"):
             return described.model_copy(update={"id": "id"})
         return described
 
-    def holdings(self, frame: Frame) -> Holdings:
+    def assign_columns(self, frame: Frame) -> ColumnOwnership:
         """Return the columns of each participant; the last one has the label."""
         if self.columns is not None:
             return assign_columns(frame.names, self.columns, self.active)
-        return spread_columns(frame.names, self.n_parties or N_PARTIES, self.active)
+        return spread_columns_evenly(frame.names, self.n_parties or DEFAULT_N_PARTIES, self.active)
 
-    def stratified(self, objective: Objective) -> bool:
+    def is_stratified(self, objective: Objective) -> bool:
         """Tell whether rows are set aside class by class."""
-        if self.stratify and not objective.has_classes:
+        if self.stratify and not objective.is_classification:
             raise ParameterError(f"stratify: a {objective.name} has no classes; leave it out")
-        by_default = objective.has_classes and self.data not in DATASETS
+        by_default = objective.is_classification and self.data not in DATASETS
         return by_default if self.stratify is None else self.stratify
 
 
@@ -205,7 +222,7 @@ class Experiment(Scenario):
     network: str = "loopback"
     """How parties are connected: see `privet.simulate`. Processes take a federation's time; threads
     (`memory`) are for scripts without a guard on `__main__`, and for suites of one's own."""
-    cuts: Cuts | None = None
+    cuts: CutDisclosure | None = None
     """What the parties tell each other of their numbers of cuts; None: the protocol's default."""
     reveal_validation: bool = False
     """Whether the label's holder receives the predictions of validation rows, if there are any."""
@@ -219,20 +236,22 @@ class Experiment(Scenario):
 
 def run(
     experiment: Experiment,
-    on_table: OnTable | None = None,
-    on_estimate: Callable[[Estimate], None] | None = None,
+    on_table: TableCallback | None = None,
+    on_estimate: Callable[[CostEstimate], None] | None = None,
 ) -> tuple[Model, Report]:
     """Run an experiment and return its model and report."""
     started = time.perf_counter()
     network = Network.parse(experiment.network, experiment.dealer_link)
-    data, params = load(experiment)
-    stratified = experiment.stratified(params.objective)
-    held = experiment.holdings(data.frame)
-    train_rows, test_rows = set_aside(data, experiment, experiment.seed, stratified)
-    parties, new = hand_out(train_rows, held), hand_out(test_rows, held)
+    data, params = load_scenario(experiment)
+    stratified = experiment.is_stratified(params.objective)
+    held = experiment.assign_columns(data.frame)
+    train_rows, test_rows = split_train_test(data, experiment, experiment.seed, stratified)
+    parties, new = split_by_ownership(train_rows, held), split_by_ownership(test_rows, held)
     protocol = experiment.protocol
-    cuts = cuts_of(protocol if protocol in SUITES else DEFAULT_PROTOCOL, experiment.cuts)
-    trained = train_on(
+    cuts = resolve_cut_disclosure(
+        protocol if protocol in PROTOCOL_TYPES else DEFAULT_PROTOCOL, experiment.cuts
+    )
+    trained = train_and_predict(
         parties,
         new,
         params,
@@ -242,20 +261,20 @@ def run(
         experiment.ahead,
         on_table,
         on_estimate,
-        dealers=experiment.dealers,
-        cuts=cuts,
+        n_dealers=experiment.dealers,
+        reveal_cut_counts=cuts,
         reveal_validation=experiment.reveal_validation,
         monotone=experiment.monotone,
     )
     model, plain = replace(trained.model, classes=data.classes), trained
-    if protocol != PLAIN:
-        plain = train_on(
+    if protocol != PLAINTEXT:
+        plain = train_and_predict(
             parties,
             new,
             params,
-            PLAIN,
+            PLAINTEXT,
             experiment.network,
-            cuts=cuts,
+            reveal_cut_counts=cuts,
             reveal_validation=experiment.reveal_validation,
             monotone=experiment.monotone,
         )
@@ -265,7 +284,7 @@ def run(
         protocol=protocol,
         cuts=cuts,
         n_parties=len(parties),
-        n_samples=train_rows.n_samples - count_validation(train_rows.n_samples, params),
+        n_samples=train_rows.n_samples - count_validation_rows(train_rows.n_samples, params),
         n_test_samples=test_rows.n_samples,
         n_features=len(model.features),
         seed=experiment.seed,
@@ -273,22 +292,22 @@ def run(
         classes=list(data.classes),
         warnings=list(data.frame.warnings),
         params=params,
-        metrics=evaluate(params.objective, trained.predictions, test_rows),
-        plain_metrics=evaluate(params.objective, plain.predictions, test_rows),
+        metrics=compute_metrics(params.objective, trained.predictions, test_rows),
+        plain_metrics=compute_metrics(params.objective, plain.predictions, test_rows),
         validation=trained.validation,
         plain_validation=plain.validation,
-        same_tests=model.same_tests(
-            plain.model, np.concatenate(features(parties, trained.encoders))
+        same_tests=model.compare_splits(
+            plain.model, np.concatenate(encode_parties(parties, trained.encoders))
         ),
         network=experiment.network,
-        dealer=_dealer(experiment, network),
+        dealer=_get_dealer_mode(experiment, network),
         seconds=trained.seconds.model_copy(update={"total": time.perf_counter() - started}),
         estimated_seconds=None
-        if trained.cost is None
-        else estimated(trained.cost, network, len(parties)),
+        if trained.estimate is None
+        else estimate_seconds(trained.estimate, network, len(parties)),
         bytes=trained.bytes,
         rounds=trained.rounds,
-        reveals=trained.reveals,
+        reveals=trained.disclosures,
         peak_rss_mb=trained.peak_rss_mb,
         feature_names=[feature.name for feature in model.features],
         feature_owners=[feature.owner for feature in model.features],
@@ -297,108 +316,117 @@ def run(
     return model, report
 
 
-def _dealer(experiment: Experiment, network: Network) -> str:
+def _get_dealer_mode(experiment: Experiment, network: Network) -> str:
     if experiment.ahead:
         return "ahead"
     return "none" if network.delay_ms is None else experiment.dealer_link
 
 
-def load(scenario: Scenario) -> tuple[DataSet, Params]:
+def load_scenario(scenario: Scenario) -> tuple[DataSet, Params]:
     """Return the data, with a label that can be learned, and the hyper-parameters."""
-    data = scenario.load()
+    data = scenario.load_dataset()
     classes = {"classes": len(data.classes)} if data.classes else {}
     return data, Params.parse({"task": data.task, **classes, **scenario.params})
 
 
-def set_aside(
+def split_train_test(
     data: DataSet, scenario: Scenario, seed: int, stratified: bool
 ) -> tuple[Frame, Frame]:
     """Return training rows, of every class, and test rows."""
-    with naming(data.name):
+    with locate_errors(data.name):
         return split_rows(
             data.frame, scenario.test_size, seed, stratify=stratified, classes=data.classes
         )
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     """A model, its predictions of the new rows, and what training took."""
 
     model: Model
     predictions: FloatArray
-    seconds: Seconds
-    cost: Estimate | None = None
+    seconds: ExperimentSeconds
+    estimate: CostEstimate | None = None
     """What was known before, of a secure protocol."""
     validation: ValidationReport | None = None
     """What was learned of validation rows, if there are any."""
-    bytes: Bytes = field(default_factory=Bytes)
-    rounds: Rounds = field(default_factory=Rounds)
-    reveals: list[Reveal] = field(default_factory=list)
-    peak_rss_mb: float = field(default_factory=peak_rss_mb)
+    bytes: ExperimentBytes = field(default_factory=ExperimentBytes)
+    rounds: ExperimentRounds = field(default_factory=ExperimentRounds)
+    disclosures: list[Reveal] = field(default_factory=list)
+    peak_rss_mb: float = field(default_factory=measure_peak_rss_mb)
     encoders: Sequence[Sequence[Encoder]] = ()
     """What makes features of each party's columns."""
 
 
-def train_on(
+def train_and_predict(
     parties: Sequence[PartyFrame],
-    new: Sequence[PartyFrame],
+    test_parties: Sequence[PartyFrame],
     params: Params,
     protocol: str,
     network: str = "memory",
     dealer_link: str = "own",
-    ahead: bool = False,
-    on_table: OnTable | None = None,
-    on_estimate: Callable[[Estimate], None] | None = None,
+    preprocess: bool = False,
+    on_table: TableCallback | None = None,
+    on_estimate: Callable[[CostEstimate], None] | None = None,
     *,
-    cuts: Cuts | None = None,
+    reveal_cut_counts: CutDisclosure | None = None,
     reveal_validation: bool = False,
     monotone: Mapping[str, int] | None = None,
-    dealers: int = 1,
-) -> Trained:
+    n_dealers: int = 1,
+) -> TrainedModel:
     """Let every party bucket its own columns, train on them, and predict new rows.
 
     `monotone` constrains columns by name, whosever they are. The last party holds the label, and
     receives the predictions.
     """
     started = time.perf_counter()
-    check_aligned(parties)
-    prepared = [prepare(party.name, party.frame.by_column(), params) for party in parties]
+    check_same_rows(parties)
+    prepared = [prepare_data(party.name, party.frame.to_lazy(), params) for party in parties]
     label = prepared[-1].label
     if label is None:
         raise DataError(f"{parties[-1].name} is the active participant and has no label")
-    weight = prepared[-1].weight
+    weight = prepared[-1].sample_weight
     bucketed = [own.columns for own in prepared]
     by_party = [own.encoders for own in prepared]
-    new_columns = features(new, by_party)
-    signs = _constraints(prepared, monotone or {})
+    new_columns = encode_parties(test_parties, by_party)
+    signs = _make_constraints(prepared, monotone or {})
     encoders = tuple(encoder for own in by_party for encoder in own)
-    n_validation = count_validation(len(label), params)
+    n_validation = count_validation_rows(len(label), params)
     rows = label[len(label) - n_validation :]
 
-    def watched(losses: Sequence[float], predicted: FloatArray | None) -> ValidationReport | None:
+    def make_report(
+        losses: Sequence[float], predicted: FloatArray | None
+    ) -> ValidationReport | None:
         if not losses:
             return None
-        return validation_report(params.objective, losses, rows, Validated(predicted))
+        return make_validation_report(params.objective, losses, rows, ValidationResult(predicted))
 
-    if protocol == PLAIN:
-        model, losses = train_watched(
-            bucketed, label, params, protocol, on_table, cuts, weight=weight, monotone=signs
+    if protocol == PLAINTEXT:
+        model, losses = train_locally_with_losses(
+            bucketed,
+            label,
+            params,
+            protocol,
+            on_table,
+            reveal_cut_counts,
+            sample_weight=weight,
+            monotone=signs,
         )
         predictions = model.predict(np.concatenate(new_columns))
         predicted = None
         if reveal_validation and n_validation:
-            last = [stand_ins(own, n_validation) for own in bucketed]
+            last = [make_representative_values(own, n_validation) for own in bucketed]
             predicted = model.predict(np.concatenate(last))
-        return Trained(
+        return TrainedModel(
             replace(model, encoders=encoders),
             predictions,
-            Seconds(train=time.perf_counter() - started),
-            validation=watched(losses, predicted),
+            ExperimentSeconds(train=time.perf_counter() - started),
+            validation=make_report(losses, predicted),
             encoders=by_party,
         )
-    found: list[Estimate] = []
+    found: list[CostEstimate] = []
 
-    def note(estimate: Estimate) -> None:
+    def record_estimate(estimate: CostEstimate) -> None:
         found.append(estimate)
         if on_estimate is not None:
             on_estimate(estimate)
@@ -408,53 +436,55 @@ def train_on(
         label,
         params,
         protocol,
-        cuts=cuts,
-        weight=weight,
+        cut_disclosure=reveal_cut_counts,
+        sample_weight=weight,
         monotone=signs,
         network=network,
         dealer_link=dealer_link,
-        ahead=ahead,
-        dealers=dealers,
+        offline=preprocess,
+        n_dealers=n_dealers,
         new_columns=new_columns,
         on_table=on_table,
-        on_estimate=note,
+        on_estimate=record_estimate,
         reveal_validation=reveal_validation,
     )
     assert federated.predictions is not None
     levels = (len(federated.losses) or params.tables) * params.depth
-    return Trained(
-        replace(join(federated.parts), encoders=encoders),
+    return TrainedModel(
+        replace(join_parts(federated.parts), encoders=encoders),
         federated.predictions,
-        seconds(federated.outcome, time.perf_counter() - started),
+        measure_seconds(federated.program_result, time.perf_counter() - started),
         found[0],
-        watched(federated.losses, federated.validation),
-        traffic(federated.outcome),
-        rounds(federated.outcome.meters[0], levels),
-        reveals(federated.outcome.ledgers[0]),
-        federated.outcome.peak_rss_mb,
+        make_report(federated.losses, federated.validation_predictions),
+        measure_traffic(federated.program_result),
+        measure_rounds(federated.program_result.meters[0], levels),
+        summarise_disclosures(federated.program_result.ledgers[0]),
+        federated.program_result.peak_rss_mb,
         by_party,
     )
 
 
-def _constraints(prepared: Sequence[Prepared], monotone: Mapping[str, int]) -> list[int]:
+def _make_constraints(prepared: Sequence[PreparedData], monotone: Mapping[str, int]) -> list[int]:
     """Return the constraint of every feature; raise ParameterError if one cannot be."""
-    refuse_constrained_categories([e for own in prepared for e in own.encoders], monotone)
+    check_constrained_columns([e for own in prepared for e in own.encoders], monotone)
     names = [name for own in prepared for name in own.columns.names]
     for name in monotone:
         if name not in names:
-            there = listing(names)
+            there = format_names(names)
             raise ParameterError(f"monotone: there is no feature {name!r}; there are {there}")
     return [monotone.get(name, 0) for name in names]
 
 
-def features(
+def encode_parties(
     parties: Sequence[PartyFrame], encoders: Sequence[Sequence[Encoder]]
 ) -> list[FloatArray]:
     """Return what each party's encoders make of its rows."""
-    return [encode(p.frame, own).columns for p, own in zip(parties, encoders, strict=True)]
+    return [encode_frame(p.frame, own).columns for p, own in zip(parties, encoders, strict=True)]
 
 
-def evaluate(objective: Objective, predicted: FloatArray, rows: Frame) -> dict[str, float | None]:
+def compute_metrics(
+    objective: Objective, predicted: FloatArray, test_rows: Frame
+) -> dict[str, float | None]:
     """Return the metrics of predictions for rows with a label."""
-    assert rows.label is not None
-    return objective.metrics(rows.label, predicted)
+    assert test_rows.label is not None
+    return objective.compute_metrics(test_rows.label, predicted)

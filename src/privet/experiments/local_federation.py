@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Any
 
 from privet.data.frame import Frame, Ids
-from privet.data.partition import split_columns
+from privet.data.partition import split_frame
 from privet.errors import UnavailableError
 from privet.filesystem import make_folder
-from privet.runtime.local.launcher import TUNED
-from privet.runtime.run import dealer_names
+from privet.runtime.local.launcher import PROCESS_ENVIRONMENT
+from privet.runtime.run import make_dealer_names
 from privet.transport.rendezvous import listen
 from privet.transport.tls import create_identity
 
@@ -42,12 +42,12 @@ _BLOCK = 400
 _BLOCKS = range(20_000, 32_000, _BLOCK)
 
 
-def free_ports(count: int) -> list[int]:
+def find_free_ports(count: int) -> list[int]:
     """Return ports on this machine that nobody listens on, and that nobody else is given.
 
     They are given in turn: several federations may be made before anybody listens.
     """
-    block = _own_block(os.getpid())
+    block = _reserve_block(os.getpid())
     ports: list[int] = []
     with ExitStack() as stack:
         for _ in range(len(block)):
@@ -64,7 +64,7 @@ def free_ports(count: int) -> list[int]:
 
 
 @cache
-def _own_block(process: int) -> deque[int]:
+def _reserve_block(process: int) -> deque[int]:
     """Return the block of a process; one that it inherited by a fork is not its own."""
     for first in random.SystemRandom().sample(_BLOCKS, len(_BLOCKS)):
         with suppress(UnavailableError):
@@ -73,7 +73,7 @@ def _own_block(process: int) -> deque[int]:
     raise UnavailableError(f"all blocks of ports from {_BLOCKS[0]} on this machine are in use")
 
 
-NAMES = ("bank", "telecom", "shop")
+DEFAULT_PARTY_NAMES = ("bank", "telecom", "shop")
 
 
 @dataclass(frozen=True)
@@ -81,63 +81,65 @@ class LocalFederation:
     """A federation in a folder."""
 
     folder: Path
-    names: tuple[str, ...] = NAMES
+    party_names: tuple[str, ...] = DEFAULT_PARTY_NAMES
     n_dealers: int = 1
 
     @property
-    def job(self) -> Path:
+    def job_path(self) -> Path:
         """The job, which all share."""
         return self.folder / "job.toml"
 
     @property
-    def everybody(self) -> tuple[str, ...]:
+    def member_names(self) -> tuple[str, ...]:
         """The participants and the dealers."""
-        return (*self.names, *self.dealers)
+        return (*self.party_names, *self.dealer_names)
 
     @property
-    def dealers(self) -> tuple[str, ...]:
+    def dealer_names(self) -> tuple[str, ...]:
         """The dealer, or all three."""
-        return dealer_names(self.n_dealers)
+        return make_dealer_names(self.n_dealers)
 
     @property
     def recipient(self) -> str:
         """The active participant."""
-        return self.names[-1]
+        return self.party_names[-1]
 
-    def part(self, name: str) -> Path:
+    def get_part_path(self, name: str) -> Path:
         """Return where a participant keeps its part of the model."""
         return self.folder / name / "models" / "rehearsal.part"
 
-    def report(self, name: str, verb: str) -> Path:
+    def get_report_path(self, name: str, command: str) -> Path:
         """Return where a participant writes what a command took."""
-        return self.folder / name / f"{verb}.report.json"
+        return self.folder / name / f"{command}.report.json"
 
     @property
-    def predictions(self) -> Path:
+    def predictions_path(self) -> Path:
         """Where the recipient gets predictions."""
         return self.folder / self.recipient / "predictions.csv"
 
-    def write_tables(self, train: Frame, new: Frame, label: str = "label") -> None:
+    def write_tables(self, train_rows: Frame, new_rows: Frame, label: str = "label") -> None:
         """Write every participant's columns; the last one gets the labels."""
         if self.folder.exists() and any(self.folder.iterdir()):
             raise UnavailableError(f"{self.folder}: is not empty; give the name of a new folder")
-        for rows, file in ((train, "train.csv"), (new, "new.csv")):
-            for name, party in zip(self.names, split_columns(rows, len(self.names)), strict=True):
+        for rows, file in ((train_rows, "train.csv"), (new_rows, "new.csv")):
+            for name, party in zip(
+                self.party_names, split_frame(rows, len(self.party_names)), strict=True
+            ):
                 folder = make_folder(self.folder / name)
                 with_label = label if name == self.recipient and file == "train.csv" else None
                 _write_csv(folder / file, party.frame, with_label)
-        truth = new.select(())
+        truth = new_rows.select(())
         _write_csv(self.folder / self.recipient / "truth.csv", truth, label)
 
     def write_configuration(self, task: str, params: Mapping[str, Any], **job: str | int) -> None:
         """Make everybody's keys, the participants' files and the job."""
         fingerprints = {
             name: create_identity(name, make_folder(self.folder / name)).fingerprint
-            for name in self.everybody
+            for name in self.member_names
         }
-        ports = free_ports(len(self.everybody))
-        addresses = {n: f"127.0.0.1:{p}" for n, p in zip(self.everybody, ports, strict=True)}
-        for name in self.names:
+        ports = find_free_ports(len(self.member_names))
+        addresses = {n: f"127.0.0.1:{p}" for n, p in zip(self.member_names, ports, strict=True)}
+        for name in self.party_names:
             label = 'label = "label"\n' if name == self.recipient else ""
             (self.folder / name / "party.toml").write_text(
                 f'name = "{name}"\nkey = "{name}.key"\ncertificate = "{name}.crt"\n\n'
@@ -146,75 +148,80 @@ class LocalFederation:
         lines = ['name = "rehearsal"', f'task = "{task}"']
         lines += [f"{key} = {json.dumps(value)}" for key, value in job.items()]
         lines += ["", "[params]", *(f"{key} = {value}" for key, value in params.items())]
-        for name in (*self.dealers, *self.names):
-            one = name in self.dealers and self.n_dealers == 1
-            lines += ["", "[[dealers]]" if name in self.dealers else "[[participants]]"]
+        for name in (*self.dealer_names, *self.party_names):
+            one = name in self.dealer_names and self.n_dealers == 1
+            lines += ["", "[[dealers]]" if name in self.dealer_names else "[[participants]]"]
             lines[-1] = "[dealer]" if one else lines[-1]
             lines += [] if one else [f'name = "{name}"']
             lines += ['role = "active"'] if name == self.recipient else []
             lines += [f'address = "{addresses[name]}"', f'fingerprint = "{fingerprints[name]}"']
-        self.job.write_text("\n".join(lines) + "\n")
+        self.job_path.write_text("\n".join(lines) + "\n")
 
-    def command(self, name: str, verb: str, *options: str) -> list[str]:
+    def make_command(self, name: str, command: str, *options: str) -> list[str]:
         """Return the command line of one role: a dealer's, or to train, predict, serve or `ui`."""
         folder = self.folder / name
-        if name in self.dealers:
+        if name in self.dealer_names:
             keys = (f"--key={folder / f'{name}.key'}", f"--certificate={folder / f'{name}.crt'}")
             said = (f"--name={name}",) if self.n_dealers > 1 else ()
-            return _privet("dealer", f"--job={self.job}", *said, *keys, *options)
-        party, report = f"--party={folder / 'party.toml'}", f"--report={self.report(name, verb)}"
-        if verb == "train":
-            return _privet("train", party, report, f"--job={self.job}", *options)
-        if verb == "ui":
-            return _privet("ui", party, f"--job={self.job}", *options)
-        rows = (f"--model={self.part(name)}", f"--data={folder / 'new.csv'}")
-        if verb == "serve":
-            return _privet("serve", party, *rows, *options)
-        out = (f"--out={self.predictions}",) if name == self.recipient else ()
-        return _privet("predict", party, report, *rows, *out, *options)
+            return _make_privet_command("dealer", f"--job={self.job_path}", *said, *keys, *options)
+        party, report = (
+            f"--party={folder / 'party.toml'}",
+            f"--report={self.get_report_path(name, command)}",
+        )
+        if command == "train":
+            return _make_privet_command("train", party, report, f"--job={self.job_path}", *options)
+        if command == "ui":
+            return _make_privet_command("ui", party, f"--job={self.job_path}", *options)
+        rows = (f"--model={self.get_part_path(name)}", f"--data={folder / 'new.csv'}")
+        if command == "serve":
+            return _make_privet_command("serve", party, *rows, *options)
+        out = (f"--out={self.predictions_path}",) if name == self.recipient else ()
+        return _make_privet_command("predict", party, report, *rows, *out, *options)
 
-    def start(self, name: str, verb: str, *options: str) -> subprocess.Popen[str]:
+    def start_process(self, name: str, command: str, *options: str) -> subprocess.Popen[str]:
         """Start one role as a process."""
         return subprocess.Popen(  # noqa: S603
-            self.command(name, verb, *options),
+            self.make_command(name, command, *options),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**TUNED, **os.environ},
+            env={**PROCESS_ENVIRONMENT, **os.environ},
         )
 
-    def run(self, verb: str, *options: str, timeout: float | None = None) -> dict[str, Ended]:
+    def run_command(
+        self, command: str, *options: str, timeout: float | None = None
+    ) -> dict[str, CompletedProcess]:
         """Run all roles to their ends, and return how each ended."""
         with ExitStack() as stack:
             running = {}
-            for name in self.everybody:
-                running[name] = stack.enter_context(self.start(name, verb, *options))
+            for name in self.member_names:
+                running[name] = stack.enter_context(self.start_process(name, command, *options))
                 stack.callback(running[name].kill)
 
-            def end(name: str) -> Ended:
+            def wait_for_exit(name: str) -> CompletedProcess:
                 out, err = running[name].communicate(timeout=timeout)
-                return Ended(running[name].returncode, out, err)
+                return CompletedProcess(running[name].returncode, out, err)
 
             # All at once: one whose output nobody reads would wait, and all others for it.
             with ThreadPoolExecutor(len(running)) as pool:
-                return dict(zip(running, pool.map(end, running), strict=True))
+                return dict(zip(running, pool.map(wait_for_exit, running), strict=True))
 
 
 @dataclass(frozen=True)
-class Ended:
+class CompletedProcess:
     """How a process ended."""
 
-    code: int
-    out: str = field(repr=False)
-    err: str
+    return_code: int
+    stdout: str = field(repr=False)
+    stderr: str
 
 
-def _privet(*arguments: str) -> list[str]:
+def _make_privet_command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "privet", *arguments]
 
 
 def _write_csv(path: Path, frame: Frame, label: str | None) -> None:
-    ids = frame.ids if frame.ids is not None else Ids.of(range(frame.n_samples))
+    ids = frame.ids if frame.ids is not None else Ids.from_texts(range(frame.n_samples))
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["id", *frame.names, *([label] if label else [])])

@@ -18,22 +18,27 @@ from typing import Any
 import numpy as np
 
 from privet.arrays import FloatArray
-from privet.boosting.summary import SeenTest, View, signs
+from privet.boosting.summary import ModelSummary, SplitSummary, format_leaf_path
 from privet.errors import ParameterError, UnavailableError
-from privet.experiments.comparison import Comparison, Measured
+from privet.experiments.comparison import Comparison, Measurement
 from privet.filesystem import check_writable, make_folder, write_atomically
 
-INK = "#202225"
+DARK_INK = "#202225"
 """Text and axes, on a light page."""
 LIGHT_INK = "#d8dbe0"
 """The same, on a dark one."""
-COLOURS = {"masked": "#1b83c9", "paper": "#d55e00", "plain": "#8a8f98", "catboost": "#009e73"}
+PROTOCOL_COLOURS = {
+    "masked": "#1b83c9",
+    "paper": "#d55e00",
+    "plain": "#8a8f98",
+    "catboost": "#009e73",
+}
 """Of protocols, and of what they are compared with: after Okabe and Ito, so that all can tell them
 apart, and none too dark or too light for a page of either kind."""
-RAISES, LOWERS = "#56b4e9", "#e69f00"
+POSITIVE_COLOUR, NEGATIVE_COLOUR = "#56b4e9", "#e69f00"
 """What adds to a score or speaks for something, and what takes from it."""
 _THEME = (
-    f"svg{{color: {INK}}}"
+    f"svg{{color: {DARK_INK}}}"
     f"@media (prefers-color-scheme: dark){{svg{{color: {LIGHT_INK}}}}}"
     "*{stroke-linejoin"
 )
@@ -48,7 +53,7 @@ def check_matplotlib() -> None:
 
 
 @contextlib.contextmanager
-def style() -> Iterator[None]:
+def apply_style() -> Iterator[None]:
     """Draw as all our figures are drawn."""
     import matplotlib as mpl
 
@@ -62,32 +67,32 @@ def style() -> Iterator[None]:
         "grid.color": "#8a8f98",
         "grid.alpha": 0.3,
         "legend.frameon": False,
-        **dict.fromkeys(inked, INK),
+        **dict.fromkeys(inked, DARK_INK),
     }
     with mpl.rc_context(look):
         yield
 
 
-def image_of(figure: Any, kind: str = "svg") -> bytes:
+def render_figure(figure: Any, image_format: str = "svg") -> bytes:
     """Return a figure as a file's content, `svg` or `png`."""
     file = io.BytesIO()
-    if kind != "svg":
-        figure.savefig(file, format=kind, facecolor="white")
+    if image_format != "svg":
+        figure.savefig(file, format=image_format, facecolor="white")
         return file.getvalue()
-    figure.savefig(file, format=kind, facecolor="none", metadata={"Date": None})
-    drawn = file.getvalue().decode().replace(INK, "currentColor")
+    figure.savefig(file, format=image_format, facecolor="none", metadata={"Date": None})
+    drawn = file.getvalue().decode().replace(DARK_INK, "currentColor")
     assert "*{stroke-linejoin" in drawn, "matplotlib writes its style in another way"
     return drawn.replace("*{stroke-linejoin", _THEME, 1).encode()
 
 
-def legend_above(axes: Any, columns: int = 1) -> None:
+def put_legend_above(axes: Any, columns: int = 1) -> None:
     """Put a legend above the axes, where no data are."""
     axes.legend(
         loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=columns, fontsize=8, borderpad=0.2
     )
 
 
-def count_on(axis: Any, values: Iterable[float] = ()) -> None:
+def use_integer_ticks(axis: Any, values: Iterable[float] = ()) -> None:
     """Have whole numbers on an axis: the values that there are, unless they are too close."""
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
@@ -101,11 +106,11 @@ def count_on(axis: Any, values: Iterable[float] = ()) -> None:
     axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
-def logarithmic(axes: Any, which: str) -> None:
+def use_log_scale(axes: Any, axis_names: str) -> None:
     """Make axes logarithmic, `x`, `y` or `xy`, with numbers that people write."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    for name in which:
+    for name in axis_names:
         axes.set(**{f"{name}scale": "log"})
         axis = getattr(axes, f"{name}axis")
         low, high = axis.get_view_interval()
@@ -114,35 +119,37 @@ def logarithmic(axes: Any, which: str) -> None:
         axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}" if x >= 1 else f"{x:g}"))
 
 
-_MOST_NUMBERS = 8
+_MAX_LABELLED_COLUMNS = 8
 """Leaf values are written into grids of up to so many columns."""
-_MOST_FEATURES = 40
+_MAX_FEATURES = 40
 
 
-def plot_model(view: View, folder: str | Path, losses: Sequence[float] = ()) -> list[Path]:
+def plot_model(
+    summary: ModelSummary, folder: str | Path, losses: Sequence[float] = ()
+) -> list[Path]:
     """Draw what is seen of a model into a folder, as SVG; return the files."""
     check_matplotlib()
-    digits = len(str(len(view.tables)))
-    with style():
-        figures = {"importances": _importances(view)}
+    digits = len(str(len(summary.tables)))
+    with apply_style():
+        figures = {"importances": _draw_importances(summary)}
         if losses:
-            figures["loss"] = _losses(losses)
+            figures["loss"] = _draw_losses(losses)
         paths = [_write(Path(folder), name, figure) for name, figure in figures.items()]
-        for number, tests in enumerate(view.tables, start=1):
-            values = None if view.leaf_values is None else view.leaf_values[number - 1]
-            figure = _grid(f"table {number}", tests, values, view.outputs)
+        for number, tests in enumerate(summary.tables, start=1):
+            values = None if summary.leaf_values is None else summary.leaf_values[number - 1]
+            figure = _draw_table(f"table {number}", tests, values, summary.outputs)
             paths.append(_write(Path(folder), f"table-{number:0{digits}}", figure))
     return paths
 
 
 def _write(folder: Path, name: str, figure: Any) -> Path:
     path = make_folder(folder) / f"{name}.svg"
-    write_atomically(path, image_of(figure))
+    write_atomically(path, render_figure(figure))
     return path
 
 
-def _grid(
-    title: str, tests: Sequence[SeenTest], values: FloatArray | None, outputs: Sequence[str]
+def _draw_table(
+    title: str, splits: Sequence[SplitSummary], values: FloatArray | None, outputs: Sequence[str]
 ) -> Any:
     """Draw a table: its first tests choose a row of leaves, the others a column.
 
@@ -151,31 +158,35 @@ def _grid(
     """
     from matplotlib.figure import Figure
 
-    by_row = len(tests) // 2
-    rows, columns = 1 << by_row, 1 << (len(tests) - by_row)
+    by_row = len(splits) // 2
+    rows, columns = 1 << by_row, 1 << (len(splits) - by_row)
     n_grids = 1 if values is None else len(values)
     width, height = max(5.0, 0.7 * columns), max(1.2, 0.4 * rows)
-    head = 0.5 + 0.18 * len(tests)
+    head = 0.5 + 0.18 * len(splits)
     figure = Figure(figsize=(width, head + n_grids * (height + 0.5)), layout="constrained")
-    lines = [f"{'row' if k < by_row else 'column'}: {t.words}" for k, t in enumerate(tests)]
+    lines = [f"{'row' if k < by_row else 'column'}: {t.text}" for k, t in enumerate(splits)]
     figure.suptitle("\n".join([title, *lines]), x=0.02, ha="left", parse_math=False)
     every = figure.subplots(n_grids, 1, squeeze=False)[:, 0]
     for output, axes in enumerate(every):
-        axes.set_xticks(range(columns), [signs(k, len(tests) - by_row) for k in range(columns)])
-        axes.set_yticks(range(rows), [signs(k, by_row) for k in range(rows)])
+        axes.set_xticks(
+            range(columns), [format_leaf_path(k, len(splits) - by_row) for k in range(columns)]
+        )
+        axes.set_yticks(range(rows), [format_leaf_path(k, by_row) for k in range(rows)])
         axes.tick_params(length=0, labelsize=7, labeltop=True, labelbottom=False)
         if n_grids > 1:
             axes.set_ylabel(outputs[output], parse_math=False)
         leaves = None if values is None else values[output].reshape(rows, columns)
-        _leaves(axes, rows, columns, leaves)
+        _draw_leaves(axes, rows, columns, leaves)
     return figure
 
 
-def _leaves(axes: Any, rows: int, columns: int, leaves: FloatArray | None) -> None:
+def _draw_leaves(axes: Any, rows: int, columns: int, leaves: FloatArray | None) -> None:
     """Fill a grid: blue raises a score, yellow lowers it. Without values it stays empty."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    scale = LinearSegmentedColormap.from_list("leaves", [LOWERS, "#ffffff", RAISES])
+    scale = LinearSegmentedColormap.from_list(
+        "leaves", [NEGATIVE_COLOUR, "#ffffff", POSITIVE_COLOUR]
+    )
     largest = 1.0 if leaves is None else float(np.abs(leaves).max()) or 1.0
     shown = np.zeros((rows, columns)) if leaves is None else leaves
     axes.imshow(shown, cmap=scale, vmin=-largest, vmax=largest, aspect="auto")
@@ -183,19 +194,19 @@ def _leaves(axes: Any, rows: int, columns: int, leaves: FloatArray | None) -> No
         axes.axhline(row - 0.5, color="#999999", linewidth=0.5)
     for column in range(1, columns):
         axes.axvline(column - 0.5, color="#999999", linewidth=0.5)
-    if leaves is not None and columns <= _MOST_NUMBERS:
+    if leaves is not None and columns <= _MAX_LABELLED_COLUMNS:
         for row, column in np.ndindex(rows, columns):
             text = f"{leaves[row, column] + 0.0:.3g}"  # 0 rather than -0
             axes.text(column, row, text, ha="center", va="center", fontsize=7, color="black")
 
 
-def _importances(view: View) -> Any:
+def _draw_importances(summary: ModelSummary) -> Any:
     from matplotlib.figure import Figure
 
-    shown = view.importances[:_MOST_FEATURES]
+    shown = summary.importances[:_MAX_FEATURES]
     figure = Figure(figsize=(6, 1.0 + 0.25 * len(shown)), layout="constrained")
     axes = figure.subplots()
-    axes.barh(range(len(shown)), [share for _, share in shown], color=RAISES)
+    axes.barh(range(len(shown)), [share for _, share in shown], color=POSITIVE_COLOUR)
     names = [f"{feature.name} ({feature.owner})" for feature, _ in shown]
     axes.set_yticks(range(len(shown)), names, parse_math=False)
     axes.invert_yaxis()
@@ -204,44 +215,44 @@ def _importances(view: View) -> Any:
     return figure
 
 
-def _losses(losses: Sequence[float]) -> Any:
+def _draw_losses(losses: Sequence[float]) -> Any:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 3), layout="constrained")
     axes = figure.subplots()
-    axes.plot(range(1, len(losses) + 1), losses, color=RAISES, marker="o", markersize=3)
+    axes.plot(range(1, len(losses) + 1), losses, color=POSITIVE_COLOUR, marker="o", markersize=3)
     axes.set_xlabel("tables")
     axes.set_ylabel("loss")
     axes.grid()
-    count_on(axes.xaxis)
+    use_integer_ticks(axes.xaxis)
     return figure
 
 
-FORMATS = (".svg", ".png")
-_ALONE, _TOGETHER = INK, RAISES
+PLOT_FORMATS = (".svg", ".png")
+_BASELINE_COLOUR, _GAIN_COLOUR = DARK_INK, POSITIVE_COLOUR
 
 
-def check_plot(path: str | Path) -> None:
+def check_plot_path(path: str | Path) -> None:
     """Raise an error unless a figure can be drawn there, before minutes go into it."""
-    if Path(path).suffix.lower() not in FORMATS:
-        raise ParameterError(f"plot: {path} ends in none of {', '.join(FORMATS)}")
+    if Path(path).suffix.lower() not in PLOT_FORMATS:
+        raise ParameterError(f"plot: {path} ends in none of {', '.join(PLOT_FORMATS)}")
     check_matplotlib()
     check_writable(path)
 
 
-def plot(comparison: Comparison, path: str | Path) -> None:
+def plot_comparison(comparison: Comparison, path: str | Path) -> None:
     """Draw a comparison as SVG or PNG, by the name of the file."""
-    check_plot(path)
+    check_plot_path(path)
     from matplotlib.figure import Figure
 
     name = comparison.metric
     metrics = [group.metrics[name] for group in comparison.groups]
     gains = [group.gains.get(name) for group in comparison.groups]
-    with style():
+    with apply_style():
         figure = Figure(figsize=(8, 1.4 + 0.35 * len(metrics)), dpi=150, layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
-        _bars(left, metrics)
-        _bars(right, gains)
+        _draw_intervals(left, metrics)
+        _draw_intervals(right, gains)
         left.set_yticks(
             range(len(metrics)),
             [f"{comparison.describe(g)} ({g.n_columns} columns)" for g in comparison.groups],
@@ -249,22 +260,22 @@ def plot(comparison: Comparison, path: str | Path) -> None:
         left.invert_yaxis()
         left.set_xlabel(name + (", smaller is better" if name in comparison.errors else ""))
         right.set_xlabel(f"gain in {name} over {comparison.active} alone")
-        right.axvline(0, color=_ALONE, linewidth=0.8)
+        right.axvline(0, color=_BASELINE_COLOUR, linewidth=0.8)
         figure.suptitle(
             f"{comparison.data}: mean over {len(comparison.seeds)} splits and "
             f"{comparison.confidence:.0%} interval"
         )
-        content = image_of(figure, Path(path).suffix.lower()[1:])
+        content = render_figure(figure, Path(path).suffix.lower()[1:])
     write_atomically(path, content)
 
 
-def _bars(axes: Any, measured: Sequence[Measured | None]) -> None:
+def _draw_intervals(axes: Any, measurements: Sequence[Measurement | None]) -> None:
     """Draw each mean with its interval in a row of its own; leave out what is undefined."""
     axes.grid(axis="x")
     axes.locator_params(axis="x", nbins=6)
-    for row, value in enumerate(measured):
+    for row, value in enumerate(measurements):
         if value is None or value.mean is None or value.low is None or value.high is None:
             continue
         half = [[value.mean - value.low], [value.high - value.mean]]
-        colour = _TOGETHER if row else _ALONE
+        colour = _GAIN_COLOUR if row else _BASELINE_COLOUR
         axes.errorbar(value.mean, row, xerr=half, fmt="o", color=colour, capsize=3, markersize=4)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from privet.federation.monitoring.report import Reported, Reveal, ValidationReport
+from privet.federation.monitoring.report import ReportModel, Reveal, ValidationReport
 from privet.spec.params import Params
-from privet.spec.plan import Cuts
+from privet.spec.plan import CutDisclosure
 
 
-class Seconds(Reported):
+class ExperimentSeconds(ReportModel):
     """Wall time."""
 
     train: float
@@ -28,7 +28,7 @@ class Seconds(Reported):
     """Of `train`: the participants' work on all tables, waiting for each other included."""
 
 
-class Bytes(Reported):
+class ExperimentBytes(ReportModel):
     """Traffic of a training: the arrays' bytes, without frames and TLS."""
 
     online_total: int = 0
@@ -43,7 +43,7 @@ class Bytes(Reported):
     """What all participants sent each other before the first table."""
 
 
-class EstimatedSeconds(Reported):
+class EstimatedSeconds(ReportModel):
     """What the cost model says a training takes, for each place of the dealer's.
 
     On this machine's cores and the report's network.
@@ -57,7 +57,7 @@ class EstimatedSeconds(Reported):
     """With a dealer that sends on the participants' link."""
 
 
-class Rounds(Reported):
+class ExperimentRounds(ReportModel):
     """Network delays that a participant waited for in a training."""
 
     total: int = 0
@@ -66,7 +66,7 @@ class Rounds(Reported):
     """Choosing one test and splitting by it, on average."""
 
 
-class Report(Reported):
+class Report(ReportModel):
     """One experiment. Keys may be added in later versions; none is renamed."""
 
     version: str
@@ -75,7 +75,7 @@ class Report(Reported):
     """The data set, or the file's name."""
     protocol: str
     """How it was trained."""
-    cuts: Cuts = "hidden"
+    cuts: CutDisclosure = "hidden"
     """What all learn of the numbers of cuts."""
     n_parties: int
     """How many participants."""
@@ -112,13 +112,13 @@ class Report(Reported):
     dealer: str = "own"
     """Where the dealer's bytes went: `ahead`, into files; or meanwhile on its `own` link, the
     `shared` one of the participants, or `none`, past any emulated link."""
-    seconds: Seconds
+    seconds: ExperimentSeconds
     """What it took, in time."""
     estimated_seconds: EstimatedSeconds | None = None
     """Where the network is an emulated link that all share."""
-    bytes: Bytes
+    bytes: ExperimentBytes
     """What was sent."""
-    rounds: Rounds
+    rounds: ExperimentRounds
     """How often somebody waited for a message."""
     reveals: list[Reveal]
     """What left the protocol in the clear."""

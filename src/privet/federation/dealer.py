@@ -5,84 +5,98 @@ from __future__ import annotations
 import contextlib
 import time
 
-from privet.boosting.prediction import answer, tell_unit
+from privet.boosting.prediction import answer_query, reveal_label_unit
 from privet.config.job import Job
-from privet.config.party import Cluster
-from privet.federation.alignment.alignment import assist, refuse_other_ids
-from privet.federation.cluster.executors import engine_of
-from privet.federation.cluster.pool import OnCall, no_rows, workers_on_call
+from privet.config.party import ClusterConfig
+from privet.federation.alignment.alignment import assist_alignment, require_same_ids
+from privet.federation.cluster.executors import make_executor
+from privet.federation.cluster.pool import LazyPool, load_no_rows, make_lazy_pool
 from privet.federation.keeping import receive_seeds
 from privet.federation.monitoring.events import Event
-from privet.federation.offline import training_program
-from privet.federation.serving.service import DealerOfService
+from privet.federation.offline import make_dealer_training_program
+from privet.federation.serving.service import DealerService
 from privet.federation.session.agreement import (
     Agreement,
-    Holding,
-    Statement,
-    agree_on_purpose,
-    agree_on_rows,
+    DataSummary,
+    Proposal,
+    exchange_proposals,
+    exchange_summaries,
 )
-from privet.federation.session.session import Seat
+from privet.federation.session.session import LocalMember
 from privet.runtime.run import Program, run_dealer
 from privet.runtime.runtime import Runtime
 from privet.transport.channel import Channel
 
 
-def deal(seat: Seat, cluster: Cluster | None = None) -> float:
+def run_dealer_session(member: LocalMember, cluster: ClusterConfig | None = None) -> float:
     """Deal for one training or prediction, or align; return the seconds of computing it took.
 
     Where rows are in shards, a worker deals for each: wherever the dealer has them.
     """
-    job, started, cluster = seat.job, time.thread_time(), cluster or Cluster()
+    job, started, cluster = member.job, time.thread_time(), cluster or ClusterConfig()
     with contextlib.ExitStack() as stack:
-        engine = stack.enter_context(engine_of(cluster, no_rows)) if job.shards > 1 else None
-        channel = stack.enter_context(seat.meet())
-        purpose = agree_on_purpose(channel, job, Statement.of(job))
+        engine = (
+            stack.enter_context(make_executor(cluster, load_no_rows)) if job.shards > 1 else None
+        )
+        channel = stack.enter_context(member.connect())
+        purpose = exchange_proposals(channel, job, Proposal.for_job(job))
         if job.align:
-            assist(channel, job, purpose, seat.tell)
+            assist_alignment(channel, job, purpose, member.emit)
         if purpose.command == "align":
             channel.close()
             return time.thread_time() - started
-        agreement = agree_on_rows(channel, job, purpose, Holding())
-        seat.tell(
+        agreement = exchange_summaries(channel, job, purpose, DataSummary())
+        member.emit(
             Event(
                 "started",
-                f"dealing for {agreement.command} with {agreement.samples:,} samples",
-                {"command": agreement.command, "samples": agreement.samples},
+                f"dealing for {agreement.command} with {agreement.n_samples:,} samples",
+                {"command": agreement.command, "samples": agreement.n_samples},
             )
         )
-        seat.serving = agreement.command == "serve"
-        if agreement.command == "train" and agreement.ended:
+        member.was_serving = agreement.command == "serve"
+        if agreement.command == "train" and agreement.is_finished:
             channel.close()  # nothing is left to train
         else:
-            on_call = workers_on_call(stack, seat, channel, agreement, cluster, engine)
-            program = _program(job, agreement, channel, on_call)
-            run_dealer(program, job.names, channel, job.dealer_names)
+            on_call = make_lazy_pool(stack, member, channel, agreement, cluster, engine)
+            program = _make_dealer_program(job, agreement, channel, on_call)
+            run_dealer(program, job.party_names, channel, job.dealer_names)
         return time.thread_time() - started
 
 
-def _program(job: Job, agreement: Agreement, channel: Channel, on_call: OnCall) -> Program:
+def _make_dealer_program(
+    job: Job, agreement: Agreement, channel: Channel, lazy_pool: LazyPool
+) -> Program:
     if agreement.command == "train":
-        federation = job.federation(agreement.features, agreement.cut_counts, agreement.monotone)
-        plan, keeping = federation.plan(agreement.samples), None
-        done = agreement.stage[0]
+        federation = job.make_training_spec(
+            agreement.features, agreement.cut_counts, agreement.monotone
+        )
+        plan, keeping = federation.make_plan(agreement.n_samples), None
+        done = agreement.resume_from[0]
         if job.keep_indicators and done < plan.params.tables:
             dealers = len(job.dealer_names)
-            plan, keeping = receive_seeds(channel, federation, agreement.samples, dealers)
-        workers = on_call.called() if job.shards > 1 else ()
-        return training_program(
-            federation, plan, done, channel, keeping, aligned=job.align, workers=workers
+            plan, keeping = receive_seeds(channel, federation, agreement.n_samples, dealers)
+        workers = lazy_pool.get_workers() if job.shards > 1 else ()
+        return make_dealer_training_program(
+            federation,
+            plan,
+            done,
+            channel,
+            keeping,
+            rows_are_aligned=job.align,
+            worker_handles=workers,
         )
     if agreement.command == "serve":
-        return DealerOfService(job, channel, len(agreement.features), agreement.tables, on_call)
+        return DealerService(
+            job, channel, len(agreement.features), agreement.n_model_tables, lazy_pool
+        )
     features = len(agreement.features) if agreement.explain else None
-    query = job.query(agreement.samples, agreement.tables, features)
-    crowd = on_call.crowd(agreement.samples)
+    query = job.make_prediction_query(agreement.n_samples, agreement.n_model_tables, features)
+    crowd = lazy_pool.get_batch_workers(agreement.n_samples)
 
-    def prediction(runtime: Runtime, _: None) -> None:
+    def run_prediction(runtime: Runtime, _: None) -> None:
         if not job.align:
-            refuse_other_ids(runtime, job.names, None, channel)
-        unit = tell_unit(runtime, query, None)
-        answer(runtime, query, job.names, None, None, unit, crowd)
+            require_same_ids(runtime, job.party_names, None, channel)
+        unit = reveal_label_unit(runtime, query, None)
+        answer_query(runtime, query, job.party_names, None, None, unit, crowd)
 
-    return prediction
+    return run_prediction

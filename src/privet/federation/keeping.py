@@ -18,26 +18,26 @@ from pydantic import Field
 from privet.arithmetic.prg import SEED_BYTES, derive_seed
 from privet.arithmetic.rings import Ring, RingArray
 from privet.boosting.binning import BucketedColumns
-from privet.boosting.training import Federation, Keeping
+from privet.boosting.training import IndicatorCacheConfig, TrainingSpec
 from privet.data.frame import Ids
 from privet.errors import ParameterError, PeerMisbehavedError
-from privet.federation.monitoring.events import Event, Tell
-from privet.federation.session.session import parse
-from privet.filesystem import check_room, make_folder
-from privet.gates.masked.indicators import Shelf
-from privet.runtime.opening import Letter
+from privet.federation.monitoring.events import Event, EventHandler
+from privet.federation.session.session import parse_message
+from privet.filesystem import check_free_space, make_folder
+from privet.gates.masked.indicators import IndicatorCache
+from privet.runtime.opening import Payload
 from privet.runtime.runtime import Shape
-from privet.schema import Checked
+from privet.schema import StrictSchema
 from privet.spec.plan import Plan
 from privet.storage.indicators import NAME_PATTERN, KeptIndicators, Masks, indicator_digest
-from privet.storage.json_records import MAX_BYTES
-from privet.transport.channel import Channel, receive, send, swap
+from privet.storage.json_records import MAX_FILE_BYTES
+from privet.transport.channel import Channel, exchange_messages, receive_message, send_message
 
 _Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 _USED_AGAIN, _NEW = b"\x01", b"\x00"
 
 
-class Offer(Checked):
+class Offer(StrictSchema):
     """What a participant calls its indicators."""
 
     kept: _Name | None
@@ -46,13 +46,13 @@ class Offer(Checked):
     """If it publishes them now."""
 
 
-class Answer(Checked):
+class Answer(StrictSchema):
     """Which of the others' offers a participant has."""
 
     have: Annotated[list[_Name], Field(max_length=1000)]
 
 
-class _Names(Shelf):
+class _Names(IndicatorCache):
     """The files of what others published, by their names in this training."""
 
     def __init__(self, files: KeptIndicators, names: Sequence[str]) -> None:
@@ -77,7 +77,7 @@ class Keeper:
         folder: str,
         columns: BucketedColumns,
         ids: Ids,
-        tell: Tell,
+        tell: EventHandler,
         dealers: Mapping[str, str],
     ) -> None:
         """`dealers` are their names and fingerprints."""
@@ -88,17 +88,22 @@ class Keeper:
         self._ids = ids
         self._tell = tell
 
-    def agree(self, channel: Channel, federation: Federation, samples: int) -> tuple[Plan, Keeping]:
+    def agree(
+        self, channel: Channel, federation: TrainingSpec, samples: int
+    ) -> tuple[Plan, IndicatorCacheConfig]:
         """Find out whose indicators all have, and tell dealers the seed of our masks.
 
         Three dealers are told two of its three parts each.
         """
-        plan = federation.plan(samples, ())
-        published, names = federation.suite.published(plan), federation.parties
+        plan = federation.make_plan(samples, ())
+        published, names = (
+            federation.protocol_type.choose_publication_format(plan),
+            federation.parties,
+        )
         ring = published.ring
         index = names.index(channel.name)
         shapes = [
-            [(plan.cuts[j], published.columns) for j in plan.ownership.of(k)]
+            [(plan.cut_counts[j], published.n_columns) for j in plan.ownership.list_features(k)]
             for k in range(len(names))
         ]
         self._check_files(shapes, index, ring)
@@ -106,7 +111,7 @@ class Keeper:
         trained = self._columns.first(plan.n_samples)
         known_by = [f"{name} {fingerprint}" for name, fingerprint in self._dealers.items()]
         digest = indicator_digest(
-            trained, self._ids, cuts, ring, names, known_by, published.made_with
+            trained, self._ids, cuts, ring, names, known_by, published.lattice_seed
         )
         masks, new = self._files.masks(digest), Masks.fresh()
         ours = Offer(kept=None if masks is None else masks.name, new=new.name)
@@ -125,11 +130,11 @@ class Keeper:
         for k, dealer in enumerate(self._dealers):
             # Of three parts, dealer k has k and k + 1.
             told = seeds[k] if len(seeds) == 1 else seeds[k] + seeds[(k + 1) % len(seeds)]
-            send(channel, [dealer], (_USED_AGAIN if index in kept else _NEW) + told)
+            send_message(channel, [dealer], (_USED_AGAIN if index in kept else _NEW) + told)
         self._announce([names[k] for k in kept])
         called = [o.kept if k in kept and o.kept else o.new for k, o in enumerate(offers)]
-        keeping = Keeping({index: seeds}, _Names(self._files, called))
-        return federation.plan(samples, kept), keeping
+        keeping = IndicatorCacheConfig({index: seeds}, _Names(self._files, called))
+        return federation.make_plan(samples, kept), keeping
 
     def _have(
         self,
@@ -153,17 +158,18 @@ class Keeper:
 
     def _check_files(self, shapes: list[list[tuple[int, int]]], index: int, ring: Ring) -> None:
         sizes = [
-            Letter.of(ring, shape).nbytes
+            Payload.for_array(ring, shape).nbytes
             for k, theirs in enumerate(shapes)
             for shape in theirs
             if k != index
         ]
-        if max(sizes, default=0) > MAX_BYTES - 4096:
+        if max(sizes, default=0) > MAX_FILE_BYTES - 4096:
             raise ParameterError(
                 f"keep_indicators: a column's take {max(sizes) / 1e6:,.0f} MB, and "
-                f"{MAX_BYTES / 1e6:,.0f} MB are read at most: leave it out, or use fewer buckets"
+                f"{MAX_FILE_BYTES / 1e6:,.0f} MB are read at most: leave it out, or use fewer "
+                "buckets"
             )
-        check_room(self._folder, sum(sizes))
+        check_free_space(self._folder, sum(sizes))
 
     def _announce(self, owners: list[str]) -> None:
         text = f"kept from an earlier training: the indicators of {', '.join(owners) or 'nobody'}"
@@ -176,28 +182,28 @@ def _parts(seed: bytes, dealers: int) -> list[bytes]:
 
 
 def receive_seeds(
-    channel: Channel, federation: Federation, samples: int, dealers: int = 1
-) -> tuple[Plan, Keeping]:
+    channel: Channel, federation: TrainingSpec, samples: int, dealers: int = 1
+) -> tuple[Plan, IndicatorCacheConfig]:
     """Learn, as a dealer, seeds of all masks, and whose indicators are used again."""
     kept, seeds = [], {}
     count = 1 if dealers == 1 else 2
     for k, name in enumerate(federation.parties):
-        message = receive(channel, name)
+        message = receive_message(channel, name)
         flag, told = message[:1], message[1:]
         seeds[k] = [told[i : i + SEED_BYTES] for i in range(0, len(told), SEED_BYTES)]
         if len(told) != count * SEED_BYTES or flag not in (_USED_AGAIN, _NEW):
             raise PeerMisbehavedError(name, "told something else than the seed of its masks")
         if flag == _USED_AGAIN:
             kept.append(k)
-    return federation.plan(samples, tuple(kept)), Keeping(seeds)
+    return federation.make_plan(samples, tuple(kept)), IndicatorCacheConfig(seeds)
 
 
-_Said = TypeVar("_Said", bound=Checked)
+_Said = TypeVar("_Said", bound=StrictSchema)
 
 
 def _told(channel: Channel, names: Sequence[str], ours: _Said) -> list[_Said]:
     """Tell all other participants something, and return what everybody told, in order."""
     content = ours.model_dump_json().encode()
-    received = swap(channel, {name: content for name in names if name != channel.name})
-    found = {name: parse(type(ours), name, text) for name, text in received.items()}
+    received = exchange_messages(channel, {name: content for name in names if name != channel.name})
+    found = {name: parse_message(type(ours), name, text) for name, text in received.items()}
     return [{**found, channel.name: ours}[name] for name in names]

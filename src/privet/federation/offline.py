@@ -18,71 +18,81 @@ from pydantic import Field, ValidationError
 
 from privet.boosting.binning import BucketedColumns
 from privet.boosting.model import Feature
-from privet.boosting.prediction import validate
-from privet.boosting.training import Federation, Keeping, train
+from privet.boosting.prediction import reveal_validation_results
+from privet.boosting.training import IndicatorCacheConfig, TrainingSpec, train
 from privet.config.job import Job
 from privet.errors import CorrelationError, ParameterError, PrivetError
-from privet.federation.alignment.alignment import refuse_other_ids
-from privet.federation.monitoring.events import Event, Tell
+from privet.federation.alignment.alignment import require_same_ids
+from privet.federation.monitoring.events import Event, EventHandler
 from privet.federation.session.agreement import Agreement
-from privet.federation.session.public_constants import UNLIKE_MACHINES, numbers_of
-from privet.federation.session.session import Seat, refuse_differences
-from privet.filesystem import check_room, make_folder
-from privet.runtime.correlations.files import NEW_DEALING, DealtSource, open_dealt
-from privet.runtime.correlations.replicated import Fellows
-from privet.runtime.run import bytes_ahead, deal_ahead
+from privet.federation.session.public_constants import MISMATCH_ADVICE, digest_public_constants
+from privet.federation.session.session import LocalMember, require_equal
+from privet.filesystem import check_free_space, make_folder
+from privet.runtime.correlations.files import (
+    NEW_RUN_ADVICE,
+    PreprocessingReceiver,
+    open_preprocessing,
+)
+from privet.runtime.correlations.replicated import DealerPeers
+from privet.runtime.run import count_preprocessing_bytes, preprocess
 from privet.runtime.runtime import Runtime
-from privet.runtime.workers import Head
-from privet.schema import Checked, explain
-from privet.spec.plan import Plan, told_cuts
+from privet.runtime.workers import WorkerHandle
+from privet.schema import StrictSchema, format_validation_error
+from privet.spec.plan import Plan, disclose_cut_counts
 from privet.storage.json_records import Name
-from privet.transport.channel import Channel, swap
+from privet.transport.channel import Channel, exchange_messages
 from privet.transport.tls import Identity
 from privet.version import __version__
 
 
-def numbered_features(job: Job, counts: Sequence[int]) -> tuple[Feature, ...]:
+def make_anonymous_features(job: Job, counts: Sequence[int]) -> tuple[Feature, ...]:
     """Return features as the dealer knows them: whose, and how many."""
     return tuple(
         Feature(str(number), owner)
-        for owner, count in zip(job.names, counts, strict=True)
+        for owner, count in zip(job.party_names, counts, strict=True)
         for number in range(count)
     )
 
 
-def training_program(
-    federation: Federation,
+def make_dealer_training_program(
+    training_spec: TrainingSpec,
     plan: Plan,
-    done: int,
+    n_trained_tables: int,
     channel: Channel | None,
-    keeping: Keeping | None = None,
+    keeping: IndicatorCacheConfig | None = None,
     *,
-    aligned: bool = False,
-    workers: Sequence[Head] = (),
+    rows_are_aligned: bool = False,
+    worker_handles: Sequence[WorkerHandle] = (),
 ) -> Callable[[Runtime, None], None]:
     """Return a training as the dealer runs it: with the participants' channel, or ahead of them.
 
     Rows that were aligned are known to be the same, so their ids are not compared.
     """
 
-    def training(runtime: Runtime, _: None) -> None:
-        if not aligned:
-            refuse_other_ids(runtime, federation.parties, None, channel)
+    def run_training(runtime: Runtime, _: None) -> None:
+        if not rows_are_aligned:
+            require_same_ids(runtime, training_spec.parties, None, channel)
         trained = train(
-            runtime, federation, plan, None, done=done, keeping=keeping, workers=workers
+            runtime,
+            training_spec,
+            plan,
+            None,
+            n_trained_tables=n_trained_tables,
+            indicator_cache=keeping,
+            workers=worker_handles,
         )
-        validate(runtime, federation, plan, trained, None, workers)
+        reveal_validation_results(runtime, training_spec, plan, trained, None, worker_handles)
 
-    return training
+    return run_training
 
 
-RECORD = "used-correlations"
+USED_SEEDS_FOLDER = "used-correlations"
 """The folder, beside a participant's models, of the marks of seeds that it has used."""
-_NONE = "none"
+_NO_RANDOMNESS = "none"
 """What a participant without a file states as its dealing."""
 
 
-class Work(Checked):
+class PreprocessingSpec(StrictSchema):
     """What correlations are dealt for: all that the dealer's part depends on."""
 
     version: Name
@@ -104,23 +114,25 @@ class Work(Checked):
     """Digests of the numbers that the dealer computed with."""
 
     @classmethod
-    def of(cls, job: Job, federation: Federation, samples: int, done: int) -> Work:
+    def for_training(
+        cls, job: Job, training_spec: TrainingSpec, n_samples: int, n_trained_tables: int
+    ) -> PreprocessingSpec:
         """Return what there is to do, as this machine would do it."""
-        features, cuts = federation.features, federation.cut_counts
+        features, cuts = training_spec.features, training_spec.announced_cut_counts
         counts = Counter(feature.owner for feature in features)
         return cls(
             version=__version__,
             job=job.digest,
-            samples=samples,
-            features=[counts[name] for name in job.names],
+            samples=n_samples,
+            features=[counts[name] for name in job.party_names],
             cuts=None if cuts is None else list(cuts),
-            length=job.length,
-            monotone=list(federation.monotone),
-            done=done,
-            numbers=numbers_of(federation, samples),
+            length=job.stopping_rule,
+            monotone=list(training_spec.monotone),
+            done=n_trained_tables,
+            numbers=digest_public_constants(training_spec, n_samples),
         )
 
-    def order(self) -> str:
+    def format_command(self) -> str:
         """Return the command that deals for it."""
         counts = ",".join(str(count) for count in self.features)
         if self.cuts is not None:
@@ -135,57 +147,63 @@ class Work(Checked):
         )
 
 
-def deal_files(
+def generate_preprocessing_files(
     job: Job,
-    federation: Federation,
+    training_spec: TrainingSpec,
     identity: Identity,
     folder: Path,
-    samples: int,
-    done: int,
-    tell: Tell,
-    fellows: Fellows | None = None,
+    n_samples: int,
+    n_trained_tables: int,
+    emit: EventHandler,
+    dealer_peers: DealerPeers | None = None,
 ) -> list[Path]:
     """Deal for a training before anybody is there; return the participants' files.
 
     Three dealers do so together, each with its fellows, once they have `agreed_with` each other.
     """
-    plan = federation.plan(samples)
-    if plan.params.patience is not None and (plan.reveal_validation or plan.explains):
+    plan = training_spec.make_plan(n_samples)
+    if plan.params.patience is not None and (plan.reveal_validation or plan.has_explanations):
         raise ParameterError(
             "reveal_validation, explain: nobody knows ahead when a training with patience will "
             "end, so its last step cannot be dealt for: leave one of the two out, or have the "
             "dealer be there"
         )
-    program = training_program(federation, plan, done, None, aligned=job.align)
-    terms = Work.of(job, federation, samples, done).model_dump()
-    needed = bytes_ahead(program, job.names, identity, terms, fellows)
-    most = "" if fellows is None else "at most "
-    tell(
+    program = make_dealer_training_program(
+        training_spec, plan, n_trained_tables, None, rows_are_aligned=job.align
+    )
+    terms = PreprocessingSpec.for_training(
+        job, training_spec, n_samples, n_trained_tables
+    ).model_dump()
+    needed = count_preprocessing_bytes(program, job.party_names, identity, terms, dealer_peers)
+    most = "" if dealer_peers is None else "at most "
+    emit(
         Event(
             "room",
-            f"{len(job.names)} files in {folder} will take {most}{needed:,} bytes",
+            f"{len(job.party_names)} files in {folder} will take {most}{needed:,} bytes",
             {"bytes": needed},
         )
     )
-    check_room(make_folder(folder), needed)
-    tables = job.hyper_parameters().tables
+    check_free_space(make_folder(folder), needed)
+    tables = job.make_params().tables
 
     def on_table(table: int) -> None:
-        tell(Event("table", f"table {table} of {tables} dealt", {"table": table, "tables": tables}))
+        emit(Event("table", f"table {table} of {tables} dealt", {"table": table, "tables": tables}))
 
-    return deal_ahead(program, job.names, folder, identity, terms, on_table, fellows)
+    return preprocess(program, job.party_names, folder, identity, terms, on_table, dealer_peers)
 
 
-class Dealt:
+class LocalPreprocessing:
     """One participant's file, or the lack of it."""
 
-    def __init__(self, source: DealtSource | None, problem: str, record: Path) -> None:
+    def __init__(
+        self, source: PreprocessingReceiver | None, problem: str, used_seeds_folder: Path
+    ) -> None:
         self._source = source
         self._problem = problem
-        self._record = record
+        self._used_seeds_folder = used_seeds_folder
 
     @classmethod
-    def find(
+    def load(
         cls,
         paths: Sequence[str],
         folder: Path,
@@ -193,41 +211,43 @@ class Dealt:
         name: str,
         columns: BucketedColumns,
         *,
-        going_on: bool = False,
-    ) -> Dealt:
+        is_resuming: bool = False,
+    ) -> LocalPreprocessing:
         """Check a file, or one of each of three dealers, before anybody is bothered.
 
         Whoever is going on with a training has used its file up. What to order then depends on what
         the others have, so the complaint waits until all have met.
         """
-        record = folder / RECORD
+        record = folder / USED_SEEDS_FOLDER
         try:
-            dealers = {n: contact.fingerprint for n, contact in job.dealing().items()}
-            source = open_dealt(paths, dealers)
+            dealers = {n: contact.fingerprint for n, contact in job.get_dealer_entries().items()}
+            source = open_preprocessing(paths, dealers)
             try:
-                _check_own(source, record, job, name, columns)
+                _check_local_file(source, record, job, name, columns)
             except BaseException:
                 source.close()
                 raise
         except CorrelationError as error:
-            if not going_on:
+            if not is_resuming:
                 raise
             return cls(None, str(error), record)
         return cls(source, "", record)
 
     @property
-    def dealing(self) -> str:
+    def randomness_id(self) -> str:
         """The name of the dealing, to be compared."""
-        return _NONE if self._source is None else self._source.cover.dealing
+        return _NO_RANDOMNESS if self._source is None else self._source.manifest.dealing
 
-    def take(self, channel: Channel, job: Job, agreement: Agreement) -> DealtSource:
+    def consume(self, channel: Channel, job: Job, agreement: Agreement) -> PreprocessingReceiver:
         """Use the file up, if everybody has its own of the same dealing, made for this."""
-        federation = job.federation(agreement.features, agreement.cut_counts)
-        work = Work.of(job, federation, agreement.samples, agreement.stage[0])
-        anew = f"{NEW_DEALING}: {work.order()}"
+        federation = job.make_training_spec(agreement.features, agreement.cut_counts)
+        work = PreprocessingSpec.for_training(
+            job, federation, agreement.n_samples, agreement.resume_from[0]
+        )
+        anew = f"{NEW_RUN_ADVICE}: {work.format_command()}"
         ours = f"{self._problem}; " if self._problem else ""
-        told = {n: f"dealing {dealing}" for n, dealing in agreement.dealings.items()}
-        refuse_differences(
+        told = {n: f"dealing {dealing}" for n, dealing in agreement.randomness_ids.items()}
+        require_equal(
             channel,
             {"correlations": told},
             f"{ours}all need their files of one dealing: fetch them from the dealer, or {anew}",
@@ -235,10 +255,10 @@ class Dealt:
         try:
             if self._source is None:
                 raise CorrelationError(f"{ours}{work.done} tables are done, so {anew}")
-            _refuse(self._source, work.model_dump(), anew)
-            self._source.take(self._record)
+            _check_spec(self._source, work.model_dump(), anew)
+            self._source.consume(self._used_seeds_folder)
         except PrivetError:
-            channel.leave()  # as everybody does, who has its file of the same dealing
+            channel.close_best_effort()  # as everybody does, who has its file of the same dealing
             raise
         return self._source
 
@@ -248,54 +268,62 @@ class Dealt:
             self._source.close()
 
 
-def _check_own(
-    source: DealtSource, record: Path, job: Job, name: str, columns: BucketedColumns
+def _check_local_file(
+    source: PreprocessingReceiver,
+    used_seeds_folder: Path,
+    job: Job,
+    name: str,
+    columns: BucketedColumns,
 ) -> None:
     """Raise CorrelationError unless a file is ours, not used, and for what we know of the work."""
-    if source.cover.participant != name:
+    if source.manifest.participant != name:
         raise CorrelationError(
-            f"{source.path}: is for {source.cover.participant}, not for {name}: put our own there"
+            f"{source.path}: is for {source.manifest.participant}, not for {name}: put our own "
+            "there"
         )
-    source.check_unused(record)
-    work, own, n_features = _work(source), job.names.index(name), len(columns.names)
+    source.check_unused(used_seeds_folder)
+    work, own, n_features = _parse_spec(source), job.party_names.index(name), len(columns.names)
     features = [*work.features[:own], n_features, *work.features[own + 1 :]]
     before = sum(features[:own])
-    told = told_cuts(columns.filled_cuts, job.told_cuts, job.hyper_parameters().candidates)
+    told = disclose_cut_counts(
+        columns.cut_counts, job.cut_disclosure, job.make_params().max_cut_count
+    )
     cuts = work.cuts or []
     due = {
         "version": __version__,
         "job": job.digest,
-        "length": job.length,
+        "length": job.stopping_rule,
         "samples": columns.n_samples,
         "features": features,
         "cuts": told and [*cuts[:before], *told, *cuts[before + n_features :]],
     }
-    _refuse(source, due, NEW_DEALING)
+    _check_spec(source, due, NEW_RUN_ADVICE)
 
 
-def _work(source: DealtSource) -> Work:
+def _parse_spec(source: PreprocessingReceiver) -> PreprocessingSpec:
     try:
-        return Work.model_validate(source.cover.terms)
+        return PreprocessingSpec.model_validate(source.manifest.terms)
     except ValidationError as error:
         raise CorrelationError(
-            f"{source.path}: says nonsense of what it is for: {explain(error)}: {NEW_DEALING}"
+            f"{source.path}: says nonsense of what it is for: {format_validation_error(error)}: "
+            f"{NEW_RUN_ADVICE}"
         ) from None
 
 
-def _refuse(source: DealtSource, due: dict[str, Any], advice: str) -> None:
+def _check_spec(source: PreprocessingReceiver, expected: dict[str, Any], advice: str) -> None:
     """Raise CorrelationError unless a file was dealt for what is due, as far as that is known."""
-    found = _work(source).model_dump()
+    found = _parse_spec(source).model_dump()
     keys = ("version", "job", "length", "samples", "features", "cuts", "monotone", "done")
     for key in keys:
-        if key in due and found[key] != due[key]:
+        if key in expected and found[key] != expected[key]:
             raise CorrelationError(
                 f"{source.path}: was dealt for {_NAMES[key]}: {found[key]}, and here it is "
-                f"{due[key]}: {advice}"
+                f"{expected[key]}: {advice}"
             )
-    if "numbers" in due and found["numbers"] != due["numbers"]:
-        differing = [k for k, v in due["numbers"].items() if found["numbers"].get(k) != v]
+    if "numbers" in expected and found["numbers"] != expected["numbers"]:
+        differing = [k for k, v in expected["numbers"].items() if found["numbers"].get(k) != v]
         raise CorrelationError(
-            f"{source.path}: was dealt with other {', '.join(differing)}: {UNLIKE_MACHINES}"
+            f"{source.path}: was dealt with other {', '.join(differing)}: {MISMATCH_ADVICE}"
         )
 
 
@@ -311,44 +339,59 @@ _NAMES = {
 }
 
 
-def deal_files_together(
-    seat: Seat, federation: Federation, folder: Path, samples: int, done: int
+def generate_replicated_preprocessing(
+    member: LocalMember,
+    training_spec: TrainingSpec,
+    folder: Path,
+    n_samples: int,
+    n_trained_tables: int,
 ) -> list[Path]:
     """Deal for a training with the other two dealers; return our files for the participants."""
-    job = seat.job
-    with seat.meet(ahead=True) as channel:
-        channel.where = lambda: "agreement"
-        work = Work.of(job, federation, samples, done).model_dump()
-        ours = {"terms": job.terms(), **work}
-        received = swap(channel, dict.fromkeys(channel.peers, json.dumps(_digests(ours)).encode()))
-        stated = {seat.name: _digests(ours)}
+    job = member.job
+    with member.connect(same_role_only=True) as channel:
+        channel.current_step = lambda: "agreement"
+        work = PreprocessingSpec.for_training(
+            job, training_spec, n_samples, n_trained_tables
+        ).model_dump()
+        ours = {"terms": job.list_agreed_settings(), **work}
+        received = exchange_messages(
+            channel, dict.fromkeys(channel.peers, json.dumps(_digest_values(ours)).encode())
+        )
+        stated = {member.name: _digest_values(ours)}
         for peer, content in received.items():
-            stated[peer] = _parsed(content)
+            stated[peer] = _parse_digests(content)
         keys = dict.fromkeys(key for each in stated.values() for key in each)
-        refuse_differences(
+        require_equal(
             channel,
             {key: {name: stated[name].get(key, "none") for name in stated} for key in keys},
             "all three dealers take the same job and the same options",
         )
-        fellows = Fellows(job.dealer_names.index(seat.name), job.dealer_names, channel)
-        channel.where = lambda: "dealing ahead"
-        paths = deal_files(
-            job, federation, seat.identity, folder, samples, done, seat.tell, fellows
+        fellows = DealerPeers(job.dealer_names.index(member.name), job.dealer_names, channel)
+        channel.current_step = lambda: "dealing ahead"
+        paths = generate_preprocessing_files(
+            job,
+            training_spec,
+            member.identity,
+            folder,
+            n_samples,
+            n_trained_tables,
+            member.emit,
+            fellows,
         )
         channel.close()
     return paths
 
 
-def _digests(terms: dict[str, object]) -> dict[str, str]:
+def _digest_values(settings: dict[str, object]) -> dict[str, str]:
     """Return what is compared: short values as they are, long ones as digests."""
-    texts = {key: json.dumps(value, sort_keys=True) for key, value in terms.items()}
+    texts = {key: json.dumps(value, sort_keys=True) for key, value in settings.items()}
     return {
         key: text if len(text) < 100 else hashlib.sha256(text.encode()).hexdigest()[:16]
         for key, text in texts.items()
     }
 
 
-def _parsed(content: bytes) -> dict[str, str]:
+def _parse_digests(content: bytes) -> dict[str, str]:
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):

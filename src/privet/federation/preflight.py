@@ -23,71 +23,82 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from privet.boosting.cost_estimate import DEALERS, Estimate, Time, estimate, scratch, time_of
+from privet.boosting.cost_estimate import (
+    DEALER_PLACEMENTS,
+    CostEstimate,
+    TimeEstimate,
+    estimate_cost,
+    estimate_scratch_bytes,
+    estimate_time,
+)
 from privet.config.job import Job
-from privet.config.members import parse_address, read_out
-from privet.config.party import Cluster, Endpoint, PartyFile
+from privet.config.members import format_settings_digest, parse_address
+from privet.config.party import ClusterConfig, EndpointConfig, PartyConfig
 from privet.errors import ParameterError, PrivetError, UnavailableError
-from privet.federation.alignment.alignment import cost_of_comparing
-from privet.federation.cluster.executors import IN_THREADS, in_processes, look_for_workers
-from privet.federation.local_data import Table
-from privet.federation.offline import numbered_features
-from privet.federation.session.session import listen_at
-from privet.filesystem import holder, locked, make_folder
-from privet.spec.plan import Monotone, cut_rows
-from privet.storage.checkpoint import room_for_checkpoints
+from privet.federation.alignment.alignment import estimate_id_comparison
+from privet.federation.cluster.executors import (
+    THREADS_DESCRIPTION,
+    count_dask_workers,
+    describe_processes,
+)
+from privet.federation.local_data import LocalTable
+from privet.federation.offline import make_anonymous_features
+from privet.federation.session.session import open_listener
+from privet.filesystem import find_lock_holder, lock_job, make_folder
+from privet.spec.plan import MonotoneConstraints, split_into_shards
+from privet.storage.checkpoint import bound_checkpoint_bytes
 from privet.storage.journal import AuditLog
-from privet.storage.model_part import room_for_training
-from privet.transport.rendezvous import Member, answers_as, listen
+from privet.storage.model_part import bound_training_bytes
+from privet.transport.rendezvous import Member, is_member_running_at, listen
 from privet.transport.tls import load_identity
 from privet.version import __version__
 
-Verdict = Literal["good", "doubtful", "bad"]
-EXPIRES_SOON = 30
+CheckStatus = Literal["good", "doubtful", "bad"]
+EXPIRY_WARNING_DAYS = 30
 """So many days before a certificate expires, it is time to renew it."""
-_SPARE = 100_000_000
+_SPARE_BYTES = 100_000_000
 """Less than so many bytes beyond what a training takes is little: logs and records grow, too."""
 _CODE = UnavailableError.exit_code
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One thing that was looked at."""
 
     what: str
-    verdict: Verdict
+    verdict: CheckStatus
     text: str
     code: int = 0
     """The exit code of what is bad."""
 
 
-def attempt(what: str, look: Callable[[], str]) -> Finding:
+def run_check(subject: str, check: Callable[[], str]) -> CheckResult:
     """Return what was seen, or what kept us from seeing it."""
     try:
-        return Finding(what, "good", look())
+        return CheckResult(subject, "good", check())
     except PrivetError as error:
-        return Finding(what, "bad", str(error), error.exit_code)
+        return CheckResult(subject, "bad", str(error), error.exit_code)
 
 
-def of_expiry(what: str, text: str, days: int, renewal: str) -> Finding:
+def check_expiry(subject: str, text: str, days: int, renewal: str) -> CheckResult:
     """Say of a certificate for how long it is valid: one that ends today will not last a run."""
     if days < 1:
         when = "has expired" if days < 0 else "expires within a day"
-        return Finding(what, "bad", f"{text} {when}: {renewal}", _CODE)
+        return CheckResult(subject, "bad", f"{text} {when}: {renewal}", _CODE)
     text += f" expires in {days} {'day' if days == 1 else 'days'}"
-    if days < EXPIRES_SOON:
-        return Finding(what, "doubtful", f"{text}: {renewal}")
-    return Finding(what, "good", text)
+    if days < EXPIRY_WARNING_DAYS:
+        return CheckResult(subject, "doubtful", f"{text}: {renewal}")
+    return CheckResult(subject, "good", text)
 
 
-class Space(NamedTuple):
+class FreeSpace(NamedTuple):
     """How many bytes were free, before we took some of them for a while."""
 
     models: int = 0
     temporary: int = 0
 
     @classmethod
-    def now(cls, folder: str | Path) -> Space:
+    def measure(cls, folder: str | Path) -> FreeSpace:
         """Look at a folder of models, and at that for temporary files."""
         found = cls()
         with contextlib.suppress(OSError):  # whoever looks closer tells of it
@@ -97,38 +108,38 @@ class Space(NamedTuple):
         return found
 
 
-def of_disk(folder: str | Path, needed: int | None, free: int | None = None) -> Finding:
+def check_disk(folder: str | Path, needed: int | None, free: int | None = None) -> CheckResult:
     """Say whether there is room for models; None: it is not known how much that takes."""
     try:
-        found = _written(make_folder(folder))
+        found = _check_writable_folder(make_folder(folder))
         free = shutil.disk_usage(found).free if free is None else free
-        return _of_room("disk", found, free, needed, "choose another folder")
+        return _compare_free_space("disk", found, free, needed, "choose another folder")
     except PrivetError as error:
-        return Finding("disk", "bad", str(error), error.exit_code)
+        return CheckResult("disk", "bad", str(error), error.exit_code)
 
 
-def of_temporary_files(
-    needed: int, folder: str | Path, beside: int, free: int
-) -> Iterator[Finding]:
+def check_temporary_folder(
+    needed: int, folder: str | Path, model_bytes: int, free: int
+) -> Iterator[CheckResult]:
     """Say where temporary files go and whether they fit there, beside models if need be."""
     what, wanted, advice = "temporary files", os.environ.get("TMPDIR"), "have TMPDIR name another"
     try:
-        found = _written(Path(tempfile.gettempdir()))
+        found = _check_writable_folder(Path(tempfile.gettempdir()))
     except OSError as error:
-        yield Finding(what, "bad", f"{error.strerror}: {advice} folder", _CODE)
+        yield CheckResult(what, "bad", f"{error.strerror}: {advice} folder", _CODE)
         return
     except PrivetError as error:
-        yield Finding(what, "bad", str(error), error.exit_code)
+        yield CheckResult(what, "bad", str(error), error.exit_code)
         return
     if wanted and os.path.abspath(wanted) != str(found):
         text = f"TMPDIR is {wanted}, and no file can be made there: make that folder, or {advice}"
-        yield Finding(what, "doubtful", f"{text}; until then they go to {found}")
+        yield CheckResult(what, "doubtful", f"{text}; until then they go to {found}")
     if needed and Path(folder).exists() and found.stat().st_dev == Path(folder).stat().st_dev:
-        needed += beside
-    yield _of_room(what, found, free, needed, advice)
+        needed += model_bytes
+    yield _compare_free_space(what, found, free, needed, advice)
 
 
-def _written(folder: Path) -> Path:
+def _check_writable_folder(folder: Path) -> Path:
     """Return a folder in which a file was written, which is gone again."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -140,87 +151,89 @@ def _written(folder: Path) -> Path:
     return folder
 
 
-def _of_room(what: str, folder: Path, free: int, needed: int | None, advice: str) -> Finding:
-    text = f"{_size(free)} are free in {folder}"
+def _compare_free_space(
+    subject: str, folder: Path, free: int, needed: int | None, advice: str
+) -> CheckResult:
+    text = f"{_format_bytes(free)} are free in {folder}"
     if needed:
-        text += f", and a training takes up to {_size(needed)} there"
+        text += f", and a training takes up to {_format_bytes(needed)} there"
     if free < (needed or 1):
-        return Finding(what, "bad", f"{text}: make room, or {advice}", _CODE)
-    if free < 2 * (needed or 0) + _SPARE:
-        return Finding(what, "doubtful", f"{text}: that is little: make room, or {advice}")
-    return Finding(what, "good", text)
+        return CheckResult(subject, "bad", f"{text}: make room, or {advice}", _CODE)
+    if free < 2 * (needed or 0) + _SPARE_BYTES:
+        return CheckResult(subject, "doubtful", f"{text}: that is little: make room, or {advice}")
+    return CheckResult(subject, "good", text)
 
 
-def _size(nbytes: int) -> str:
+def _format_bytes(nbytes: int) -> str:
     unit, name = next(
         (each for each in ((1e9, "GB"), (1e6, "MB")) if nbytes >= each[0]), (1e3, "kB")
     )
     return f"{nbytes / unit:,.1f} {name}"
 
 
-def of_audit_log(path: str | Path) -> Finding:
+def check_audit_log(path: str | Path) -> CheckResult:
     """Say whether sessions can be recorded: otherwise none takes place."""
 
-    def look() -> str:
-        AuditLog(path).check()
+    def check_log() -> str:
+        AuditLog(path).check_writable()
         return f"{path} can be added to"
 
-    return attempt("audit log", look)
+    return run_check("audit log", check_log)
 
 
-def of_endpoint(endpoint: Endpoint) -> Iterator[Finding]:
+def check_endpoint(endpoint: EndpointConfig) -> Iterator[CheckResult]:
     """Look at the files that an endpoint names, if it names any."""
     what, named = "endpoint", [endpoint.token, endpoint.certificate, endpoint.key]
     days: int | None = None
 
-    def look() -> str:
+    def check_files() -> str:
         nonlocal days
         endpoint.read_token()
-        days = endpoint.days_left()
+        days = endpoint.count_days_left()
         return f"{', '.join(filter(None, named))}: can be used"
 
     if any(named):
-        yield attempt(what, look)
+        yield run_check(what, check_files)
     if days is not None:
         renewal = "put a new one in its place, as from whoever has issued it"
-        yield of_expiry(what, str(endpoint.certificate), days, renewal)
+        yield check_expiry(what, str(endpoint.certificate), days, renewal)
 
 
-def check_up_cluster(
-    job: Job, name: str, listen_on: str | None, cluster: Cluster
-) -> Iterator[Finding]:
+def check_cluster(
+    job: Job, name: str, listen_on: str | None, cluster: ClusterConfig
+) -> Iterator[CheckResult]:
     """Look at what our workers need, if the job has rows in shards."""
-    host, _ = parse_address(listen_on or job.contact(name).address)
+    host, _ = parse_address(listen_on or job.get_entry(name).address)
     if job.shards > 1:
-        yield attempt("workers", lambda: _look(cluster, job.shards, host))
-    elif cluster != Cluster():
+        yield run_check("workers", lambda: _describe_cluster(cluster, job.shards, host))
+    elif cluster != ClusterConfig():
         text = "[cluster] is for jobs with rows in shards, and this one has none"
-        yield Finding("workers", "doubtful", text)
+        yield CheckResult("workers", "doubtful", text)
 
 
-def _look(cluster: Cluster, shards: int, host: str) -> str:
+def _describe_cluster(cluster: ClusterConfig, shards: int, host: str) -> str:
     """Return where workers will be; raise UnavailableError if they could not, or not be reached.
 
     They listen on a host of ours, unless a scheduler places them elsewhere.
     """
     if cluster.advertise is not None:
-        _resolve("advertise", cluster.advertise)
+        _check_resolvable("advertise", cluster.advertise)
     if cluster.door is not None:
         try:
             listen(*parse_address(cluster.door, lowest=0)).close()
         except UnavailableError as error:
             raise UnavailableError(f"cluster.door: {error}: give another, or port 0") from None
     if cluster.scheduler is not None:
-        count = look_for_workers(cluster)
+        count = count_dask_workers(cluster)
         return f"{shards} shards, in {count} Dask workers of {cluster.scheduler}"
     if cluster.ports is not None:
         _count_ports(host, cluster.ports[0], cluster.ports[1], shards)
     if cluster.local is None:
-        return f"{shards} shards, in {IN_THREADS}"
-    return f"{shards} shards, in {in_processes(min(cluster.local, shards))}"
+        return f"{shards} shards, in {THREADS_DESCRIPTION}"
+    return f"{shards} shards, in {describe_processes(min(cluster.local, shards))}"
 
 
-def _resolve(key: str, host: str) -> None:
+def _check_resolvable(key: str, host: str) -> None:
     try:
         socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
@@ -244,67 +257,76 @@ def _count_ports(host: str, first: int, last: int, shards: int) -> None:
         )
 
 
-_CALL_SECONDS = 3.0
-_OUT_OF_SYNC = 5  # what the system returns of a clock that no time server keeps
+_PROBE_SECONDS = 3.0
+_CLOCK_UNSYNCHRONISED = 5  # what the system returns of a clock that no time server keeps
 
 
-def check_up(party: PartyFile, job: Job) -> Iterator[Finding]:
+def check_party(party_config: PartyConfig, job: Job) -> Iterator[CheckResult]:
     """Look at everything that a participant needs for a job, one thing after the other."""
-    yield from check_up_member(job, party.name, party.key, party.certificate, party.listen)
-    if (process := holder(party.folder, job.name, "serve")) is not None:
+    yield from check_member(
+        job, party_config.name, party_config.key, party_config.certificate, party_config.listen
+    )
+    if (process := find_lock_holder(party_config.folder, job.name, "serve")) is not None:
         text = f"process {process} serves this job, and needs the port to meet the others again"
-        yield Finding("service", "doubtful", text)
-    played = [dealer for dealer, player in job.played_by.items() if player == party.name]
-    if played and party.dealer is not None:
-        ours = party.dealer
-        yield from _keys(f"keys of {played[0]}", ours.key, ours.certificate, job, played[0])
-    yield from check_up_cluster(job, party.name, party.listen, party.cluster)
-    if party.audit is not None:
-        yield of_audit_log(party.audit)
-    if party.name == job.names[job.recipient_index]:
-        yield from of_endpoint(party.endpoint)
-    yield from _data(party, job)
+        yield CheckResult("service", "doubtful", text)
+    played = [
+        dealer for dealer, player in job.dealer_operators.items() if player == party_config.name
+    ]
+    if played and party_config.dealer is not None:
+        ours = party_config.dealer
+        yield from _check_keys(f"keys of {played[0]}", ours.key, ours.certificate, job, played[0])
+    yield from check_cluster(job, party_config.name, party_config.listen, party_config.cluster)
+    if party_config.audit is not None:
+        yield check_audit_log(party_config.audit)
+    if party_config.name == job.party_names[job.recipient_index]:
+        yield from check_endpoint(party_config.endpoint)
+    yield from _check_data(party_config, job)
 
 
-def check_up_member(
+def check_member(
     job: Job, name: str, key: str, certificate: str, listen_on: str | None
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Look at what anybody needs for a job, a dealer, too, who has no data."""
-    yield _versions(job)
-    yield _clock()
-    yield from _keys("keys", key, certificate, job, name)
-    yield _door(job, name, key, certificate, listen_on)
-    members = job.members()
+    yield _check_versions(job)
+    yield _check_clock()
+    yield from _check_keys("keys", key, certificate, job, name)
+    yield _check_listen_address(job, name, key, certificate, listen_on)
+    members = job.make_members()
     order = [member.name for member in members]
     for member in members:
         if member.name != name:
-            yield _way(member, we_call=order.index(member.name) < order.index(name))
+            yield _check_route(member, is_caller=order.index(member.name) < order.index(name))
 
 
-def _versions(job: Job) -> Finding:
+def _check_versions(job: Job) -> CheckResult:
     text = (
         f"privet {__version__}, Python {platform.python_version()}, numpy {np.__version__}; the "
-        f"job {job.name!r} is {read_out(job.terms())}: all others must see the same job and version"
+        f"job {job.name!r} is {format_settings_digest(job.list_agreed_settings())}: all others "
+        "must see the same job and version"
     )
-    return Finding("versions", "good", text)
+    return CheckResult("versions", "good", text)
 
 
-def _clock() -> Finding:
+def _check_clock() -> CheckResult:
     now = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
     try:
         state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(1024))
     except (AttributeError, OSError):
-        return Finding("clock", "doubtful", f"{now}; this system does not say whether that is so")
-    if state in (-1, _OUT_OF_SYNC):
+        return CheckResult(
+            "clock", "doubtful", f"{now}; this system does not say whether that is so"
+        )
+    if state in (-1, _CLOCK_UNSYNCHRONISED):
         text = f"{now}; no time server keeps it: see that it is right, or certificates will not do"
-        return Finding("clock", "doubtful", text)
-    return Finding("clock", "good", f"{now}, kept by a time server")
+        return CheckResult("clock", "doubtful", text)
+    return CheckResult("clock", "good", f"{now}, kept by a time server")
 
 
-def _keys(what: str, key: str, certificate: str, job: Job, name: str) -> Iterator[Finding]:
-    def look() -> str:
+def _check_keys(
+    subject: str, key: str, certificate: str, job: Job, name: str
+) -> Iterator[CheckResult]:
+    def check_identity() -> str:
         identity = load_identity(key, certificate)
-        agreed = job.contact(name).fingerprint
+        agreed = job.get_entry(name).fingerprint
         if identity.fingerprint != agreed:
             raise ParameterError(
                 f"{certificate} has the fingerprint {identity.fingerprint}, and the job expects "
@@ -312,34 +334,40 @@ def _keys(what: str, key: str, certificate: str, job: Job, name: str) -> Iterato
             )
         return f"{key} and {certificate} are those that the job names"
 
-    found = attempt(what, look)
+    found = run_check(subject, check_identity)
     yield found
     if found.verdict == "good":
         identity = load_identity(key, certificate)
-        yield of_expiry(what, certificate, identity.days_left(), identity.renewal)
+        yield check_expiry(
+            subject, certificate, identity.count_days_left(), identity.renewal_advice
+        )
         if Path(key).stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             text = f"{key} can be read by others than its owner: `chmod 600` it"
-            yield Finding(what, "doubtful", text)
+            yield CheckResult(subject, "doubtful", text)
 
 
-def _door(job: Job, name: str, key: str, certificate: str, listen_on: str | None) -> Finding:
+def _check_listen_address(
+    job: Job, name: str, key: str, certificate: str, listen_on: str | None
+) -> CheckResult:
     """See whether we could be called."""
-    host, port = parse_address(listen_on or job.contact(name).address)
+    host, port = parse_address(listen_on or job.get_entry(name).address)
     what = f"port {port}"
     try:
-        listen_at(host, port).close()
+        open_listener(host, port).close()
     except UnavailableError as error:
         try:
-            ours = answers_as(name, (host, port), load_identity(key, certificate))
+            ours = is_member_running_at(name, (host, port), load_identity(key, certificate))
         except PrivetError:
             ours = False
         if ours:
-            return Finding(what, "doubtful", f"{host}:{port}: a process of ours is there already")
-        return Finding(what, "bad", str(error), error.exit_code)
-    return Finding(what, "good", f"{host}:{port} is free")
+            return CheckResult(
+                what, "doubtful", f"{host}:{port}: a process of ours is there already"
+            )
+        return CheckResult(what, "bad", str(error), error.exit_code)
+    return CheckResult(what, "good", f"{host}:{port} is free")
 
 
-def _way(member: Member, *, we_call: bool) -> Finding:
+def _check_route(member: Member, *, is_caller: bool) -> CheckResult:
     """See whether somebody's address is one, and whether there is a way to it."""
     place = f"{member.host}:{member.port}"
     code = UnavailableError.exit_code
@@ -347,140 +375,157 @@ def _way(member: Member, *, we_call: bool) -> Finding:
         socket.getaddrinfo(member.host, member.port, type=socket.SOCK_STREAM)
     except OSError as error:
         text = f"{place}: the name is not known here: {error.strerror}: correct the job or the DNS"
-        return Finding(member.name, "bad" if we_call else "doubtful", text, code if we_call else 0)
+        return CheckResult(
+            member.name, "bad" if is_caller else "doubtful", text, code if is_caller else 0
+        )
     try:
-        socket.create_connection((member.host, member.port), timeout=_CALL_SECONDS).close()
+        socket.create_connection((member.host, member.port), timeout=_PROBE_SECONDS).close()
     except ConnectionRefusedError:
-        return Finding(member.name, "good", f"{place}: reached; nobody listens there yet")
+        return CheckResult(member.name, "good", f"{place}: reached; nobody listens there yet")
     except OSError as error:
         problem = f"{place}: not reached: {error.strerror or error}"
-        if not we_call:
-            return Finding(member.name, "good", f"{problem}; but it calls us, not we it")
+        if not is_caller:
+            return CheckResult(member.name, "good", f"{problem}; but it calls us, not we it")
         text = f"{problem}: open the way to it, or ask whether its machine is there"
-        return Finding(member.name, "bad", text, code)
-    return Finding(member.name, "good", f"{place}: somebody listens there")
+        return CheckResult(member.name, "bad", text, code)
+    return CheckResult(member.name, "good", f"{place}: somebody listens there")
 
 
-def _data(party: PartyFile, job: Job) -> Iterator[Finding]:
+def _check_data(party_config: PartyConfig, job: Job) -> Iterator[CheckResult]:
     """Read the table as a training would, and what is left of earlier ones; see what fits."""
-    disk, size, warnings = of_disk(party.folder, None), (0, 0), list[str]()
-    free = Space.now(party.folder)
+    disk, size, warnings = check_disk(party_config.folder, None), (0, 0), list[str]()
+    free = FreeSpace.measure(party_config.folder)
 
-    def look() -> str:
+    def read_table() -> str:
         nonlocal disk, size
         if disk.verdict == "bad":  # which is one thing, and whether the table can be read another
-            table = Table(party, job, party.read_rows(job), restart=False, keys="", alignment=None)
+            table = LocalTable(
+                party_config,
+                job,
+                party_config.read_rows(job),
+                restart=False,
+                keys_digest="",
+                saved_alignment=None,
+            )
         else:
-            table = Table.read(party, job, restart=False)
-        rows = table.rows
+            table = LocalTable.read(party_config, job, restart=False)
+        rows = table.all_rows
         size = rows.n_samples, len(rows.columns)
-        cut_rows(rows.n_samples, 0, job.shards)
-        disk = of_disk(party.folder, room_for_training(job, size[0]), free.models)
-        warnings.extend(rows.frame.warnings)
-        text = f"{party.data.where}: {rows.n_samples:,} rows, each with an id of its own, "
+        split_into_shards(rows.n_samples, 0, job.shards)
+        disk = check_disk(party_config.folder, bound_training_bytes(job, size[0]), free.models)
+        warnings.extend(rows.row_data.warnings)
+        text = (
+            f"{party_config.data.display_name}: {rows.n_samples:,} rows, each with an id of its "
+            "own, "
+        )
         text += f"{len(rows.columns)} columns"
-        text += "" if rows.frame.label is None else " and the label"
+        text += "" if rows.row_data.label is None else " and the label"
         if disk.verdict == "bad":
-            table.prepare()
+            table.prepare_rows()
             return text
-        with locked(party.folder, job.name):
-            own = table.own()
+        with lock_job(party_config.folder, job.name):
+            own = table.load_local_state()
         if own is None:
             return f"{text}; rows are not aligned yet"
         warnings.extend(own.checkpoints.damaged.values())
-        done = max((done for done, _ in own.stages), default=0)
+        done = max((done for done, _ in own.checkpoint_keys), default=0)
         return f"{text}; {done} tables are there from earlier" if done else text
 
-    found = attempt("data", look)
+    found = run_check("data", read_table)
     yield disk
-    room = room_for_training(job, size[0])
-    yield from of_temporary_files(scratch(*size, job.shards), party.folder, room, free.temporary)
+    room = bound_training_bytes(job, size[0])
+    yield from check_temporary_folder(
+        estimate_scratch_bytes(*size, job.shards), party_config.folder, room, free.temporary
+    )
     yield found
     for warning in warnings:
-        yield Finding("data", "doubtful", warning)
+        yield CheckResult("data", "doubtful", warning)
 
 
 @dataclass(frozen=True)
-class Foreseen:
+class TrainingForecast:
     """What a training will take, wherever it takes place."""
 
-    cost: Estimate
-    at_most: bool
+    estimate: CostEstimate
+    is_upper_bound: bool
     """Whether the numbers of cuts are not known yet, and are taken to be the most there can be."""
-    checkpoints: int
+    checkpoint_bytes: int
     """Bytes in a participant's folder of models, at most, while it trains."""
-    to_start_workers: int
+    worker_startup_bytes: int
     """Bytes that a participant tells its workers before they start: which rows are theirs."""
 
     @property
-    def of_orders(self) -> int:
+    def worker_command_bytes(self) -> int:
         """Bytes between a participant and its workers."""
-        return self.to_start_workers + self.cost.orders
+        return self.worker_startup_bytes + self.estimate.worker_bytes
 
-    def times(self, delay: float, rate: float) -> dict[str, Time]:
+    def estimate_times(self, delay: float, rate: float) -> dict[str, TimeEstimate]:
         """Return where the time goes at a delay in ms and a rate in Mbit/s, by who deals how."""
         link = delay / 1000, rate * 1e6 / 8
-        return {dealer: time_of(self.cost, *link, dealer=dealer) for dealer in DEALERS}
+        return {
+            dealer: estimate_time(self.estimate, *link, dealer=dealer)
+            for dealer in DEALER_PLACEMENTS
+        }
 
-    def figures(self, delay: float, rate: float) -> dict[str, Any]:
+    def to_dict(self, delay: float, rate: float) -> dict[str, Any]:
         """Return all of it as a program takes it."""
-        times = self.times(delay, rate)
+        times = self.estimate_times(delay, rate)
         time = times["ahead"]
         return {
-            "at_most": self.at_most,
-            "rounds": self.cost.rounds,
-            "bytes_online": self.cost.online,
-            "bytes_offline": self.cost.offline,
-            "bytes_between_dealers": self.cost.between,
-            "memory": self.cost.memory,
-            "memory_of_head": self.cost.head_memory,
-            "bytes_on_disk_for_a_while": self.cost.scratch,
-            "bytes_of_checkpoints": self.checkpoints,
-            "bytes_of_orders": self.of_orders,
-            "masks": self.cost.masks,
+            "at_most": self.is_upper_bound,
+            "rounds": self.estimate.rounds,
+            "bytes_online": self.estimate.online_bytes,
+            "bytes_offline": self.estimate.offline_bytes,
+            "bytes_between_dealers": self.estimate.dealer_bytes,
+            "memory": self.estimate.memory_bytes,
+            "memory_of_head": self.estimate.coordinator_memory_bytes,
+            "bytes_on_disk_for_a_while": self.estimate.scratch_bytes,
+            "bytes_of_checkpoints": self.checkpoint_bytes,
+            "bytes_of_orders": self.worker_command_bytes,
+            "masks": self.estimate.masks,
             "seconds": time.total,
             "seconds_by_dealer": {dealer: found.total for dealer, found in times.items()},
             "seconds_of_delays": time.delays,
-            "seconds_of_carrying": time.carrying,
-            "seconds_of_computing": time.computing,
+            "seconds_of_carrying": time.transfer_seconds,
+            "seconds_of_computing": time.compute_seconds,
         }
 
 
-def foresee(
+def forecast_training(
     job: Job,
-    samples: int,
+    n_samples: int,
     counts: Sequence[int],
     *,
     cut_counts: tuple[int, ...] | None = None,
-    monotone: Monotone | None = None,
+    monotone: MonotoneConstraints | None = None,
     kept: bool = False,
-) -> Foreseen:
+) -> TrainingForecast:
     """Count a training through: of so many rows, and so many columns of each participant.
 
     Where it is not known which columns are constrained, each participant's first ones are. `kept`
     tells whether all indicators are there from an earlier training.
     """
-    signs = _first_constrained(job, counts) if monotone is None else monotone
-    federation = job.federation(numbered_features(job, counts), cut_counts, signs)
-    everybody = tuple(range(len(job.names))) if kept else None
-    cost = estimate(
+    signs = _assume_constraints_first(job, counts) if monotone is None else monotone
+    federation = job.make_training_spec(make_anonymous_features(job, counts), cut_counts, signs)
+    everybody = tuple(range(len(job.party_names))) if kept else None
+    cost = estimate_cost(
         federation,
-        federation.plan(samples, everybody),
+        federation.make_plan(n_samples, everybody),
         dealers=len(job.dealer_names),
-        before=cost_of_comparing(job),
+        before=estimate_id_comparison(job),
     )
-    return Foreseen(
+    return TrainingForecast(
         cost,
-        at_most=job.told_cuts != "hidden" and cut_counts is None,
-        checkpoints=room_for_checkpoints(samples, job.hyper_parameters()),
-        to_start_workers=8 * samples if job.shards > 1 else 0,
+        is_upper_bound=job.cut_disclosure != "hidden" and cut_counts is None,
+        checkpoint_bytes=bound_checkpoint_bytes(n_samples, job.make_params()),
+        worker_startup_bytes=8 * n_samples if job.shards > 1 else 0,
     )
 
 
-def _first_constrained(job: Job, counts: Sequence[int]) -> Monotone:
+def _assume_constraints_first(job: Job, counts: Sequence[int]) -> MonotoneConstraints:
     """Return constraints as if those of each participant were on its first columns."""
     found: list[int] = []
-    for name, count in zip(job.names, counts, strict=True):
+    for name, count in zip(job.party_names, counts, strict=True):
         own = list(job.monotone.get(name, {}).values())
         if len(own) > count:
             raise ParameterError(

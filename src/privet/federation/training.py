@@ -9,50 +9,61 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from privet.boosting.cost_estimate import Estimate, estimate
+from privet.boosting.cost_estimate import CostEstimate, estimate_cost
 from privet.boosting.model_part import LabelUnit
-from privet.boosting.prediction import Validated, validate
-from privet.boosting.training import Keeping, PartyData, Trained, TrainingState, train, unit_of
+from privet.boosting.prediction import ValidationResult, reveal_validation_results
+from privet.boosting.training import (
+    IndicatorCacheConfig,
+    TrainingData,
+    TrainingOutput,
+    TrainingState,
+    resolve_label_unit,
+    train,
+)
 from privet.config.job import Job
-from privet.config.party import PartyFile
+from privet.config.party import PartyConfig
 from privet.errors import PeerError, UnavailableError
-from privet.federation.alignment.alignment import cost_of_comparing, digest_of, refuse_other_ids
-from privet.federation.cluster.executors import engine_of
-from privet.federation.cluster.pool import crew_of_participant, read_rows
+from privet.federation.alignment.alignment import (
+    digest_ids,
+    estimate_id_comparison,
+    require_same_ids,
+)
+from privet.federation.cluster.executors import make_executor
+from privet.federation.cluster.pool import load_training_rows, start_training_pool
 from privet.federation.keeping import Keeper
-from privet.federation.local_data import Own, Table
-from privet.federation.monitoring.events import Event, Tell
-from privet.federation.monitoring.progress import of_table, watched
+from privet.federation.local_data import LocalState, LocalTable
+from privet.federation.monitoring.events import Event, EventHandler
+from privet.federation.monitoring.progress import make_table_event, report_progress
 from privet.federation.monitoring.report import (
     PartyReport,
     ValidationReport,
-    party_report,
-    validation_report,
+    make_party_report,
+    make_validation_report,
 )
 from privet.federation.session.agreement import (
     Agreement,
-    Holding,
-    Statement,
-    agree_on_purpose,
-    agree_on_rows,
+    DataSummary,
+    Proposal,
+    exchange_proposals,
+    exchange_summaries,
 )
-from privet.federation.session.session import Seat
-from privet.runtime.accounting import Ledger, Meter
+from privet.federation.session.session import LocalMember
+from privet.runtime.accounting import DisclosureLedger, Meter
 from privet.runtime.party import Party
-from privet.runtime.run import Record, peak_rss_mb, run_party
-from privet.runtime.workers import Head
-from privet.spec.plan import Plan, told_cuts
-from privet.storage.model_part import PartFile, save_part
+from privet.runtime.run import PartyResult, measure_peak_rss_mb, run_party
+from privet.runtime.workers import WorkerHandle
+from privet.spec.plan import Plan, disclose_cut_counts
+from privet.storage.model_part import ModelPartFile, save_part
 from privet.transport.sockets import SocketChannel
 
 
-def warn_of(warnings: Iterable[str], tell: Tell, advice: str = "") -> None:
+def emit_warnings(warnings: Iterable[str], emit: EventHandler, advice: str = "") -> None:
     """Say what may be wrong with our table, or with what is kept, though it does not stop us."""
     for warning in warnings:
-        tell(Event("warning", f"warning: {warning}{advice}", {"warning": warning}))
+        emit(Event("warning", f"warning: {warning}{advice}", {"warning": warning}))
 
 
-def of_classes(classes: tuple[str, ...]) -> Event:
+def make_classes_event(classes: tuple[str, ...]) -> Event:
     """Return how the label's classes are numbered, for its holder."""
     if len(classes) > 2:
         text = f"the label's classes are {', '.join(map(repr, classes))}"
@@ -62,42 +73,44 @@ def of_classes(classes: tuple[str, ...]) -> Event:
     return Event("classes", text, {"classes": classes})
 
 
-def told_of(data: PartyData, job: Job, tell: Tell) -> list[int] | None:
+def announce_cut_counts(data: TrainingData, job: Job, emit: EventHandler) -> list[int] | None:
     """Return the numbers of cuts that we state, and say so before we do."""
-    columns, cuts = data.columns, job.told_cuts
-    told = told_cuts(columns.filled_cuts, cuts, job.hyper_parameters().candidates)
+    columns, cuts = data.columns, job.cut_disclosure
+    told = disclose_cut_counts(columns.cut_counts, cuts, job.make_params().max_cut_count)
     if told is None:
         return None
     by_name = dict(zip(columns.names, told, strict=True))
     text = ", ".join(f"{name} {count}" for name, count in by_name.items()) or "none of ours"
-    tell(Event("cuts", f"all are told our numbers of cuts, {cuts}: {text}", {"cuts": by_name}))
+    emit(Event("cuts", f"all are told our numbers of cuts, {cuts}: {text}", {"cuts": by_name}))
     return list(told)
 
 
-def of_cost(plan: Plan, cost: Estimate) -> Event:
+def make_estimate_event(plan: Plan, estimate: CostEstimate) -> Event:
     """Return what is about to be trained, and what that will take."""
     whose = " a worker" if plan.shards > 1 else ""
     return Event(
         "started",
         f"{plan.n_samples:,} samples, {plan.n_features} features: "
-        f"{cost.rounds:,} rounds, {cost.online / 1e6:,.0f} MB between the participants, "
-        f"{cost.offline / 1e6:,.0f} MB from the dealer, "
-        f"about {cost.memory / 1e6:,.0f} MB of memory{whose}, {cost.masks} masks",
+        f"{estimate.rounds:,} rounds, {estimate.online_bytes / 1e6:,.0f} MB between the "
+        f"participants, {estimate.offline_bytes / 1e6:,.0f} MB from the dealer, "
+        f"about {estimate.memory_bytes / 1e6:,.0f} MB of memory{whose}, {estimate.masks} masks",
         {
             "samples": plan.n_samples,
             "features": plan.n_features,
             "tables": plan.params.tables,
-            "rounds": cost.rounds,
-            "bytes_online": cost.online,
-            "bytes_offline": cost.offline,
-            "memory": cost.memory,
-            "masks": cost.masks,
+            "rounds": estimate.rounds,
+            "bytes_online": estimate.online_bytes,
+            "bytes_offline": estimate.offline_bytes,
+            "memory": estimate.memory_bytes,
+            "masks": estimate.masks,
         },
     )
 
 
 @contextlib.contextmanager
-def what_is_kept(tables: Callable[[], int], plan: Plan, tell: Tell) -> Iterator[None]:
+def report_interruption(
+    tables: Callable[[], int], plan: Plan, emit: EventHandler
+) -> Iterator[None]:
     """Say how many tables are kept of a training that is cut short, and how it goes on."""
     try:
         yield
@@ -108,130 +121,139 @@ def what_is_kept(tables: Callable[[], int], plan: Plan, tell: Tell) -> Iterator[
             are = "is" if kept == 1 else "are"
             text = f"{kept} of {plan.params.tables} tables {are} kept: start the same commands "
             text += "again, without --restart, and they go on from what all have"
-        tell(Event("stopped", text, {"tables": kept}))
+        emit(Event("stopped", text, {"tables": kept}))
         raise
 
 
-def train_part(party: PartyFile, seat: Seat, *, restart: bool = False) -> tuple[PartyReport, Path]:
+def run_training(
+    config: PartyConfig, member: LocalMember, *, restart: bool = False
+) -> tuple[PartyReport, Path]:
     """Take part in a training; return what it took, and where our part of the model is.
 
     Where an earlier run was cut short, go on after the last table that all participants have;
     with `restart`, from the first, whatever is there. Whoever calls this has the folder locked: two
     runs would overwrite each other's checkpoints.
     """
-    job = seat.job
+    job = member.job
     with contextlib.ExitStack() as stack:
         if job.shards > 1:
-            engine = stack.enter_context(engine_of(party.cluster, read_rows))
-        table = Table.read(party, job, restart)
-        warn_of(table.rows.frame.warnings, seat.tell)
-        own = table.own()
+            engine = stack.enter_context(make_executor(config.cluster, load_training_rows))
+        table = LocalTable.read(config, job, restart)
+        emit_warnings(table.all_rows.row_data.warnings, member.emit)
+        own = table.load_local_state()
         to_align = table if job.align else None
         del table  # with its columns: where all rows take part, of these there are buckets now
-        dealt, crew = None if own is None else own.dealt, None
+        dealt, crew = None if own is None else own.preprocessing, None
         if dealt is not None:
             stack.callback(dealt.close)
-        channel = stack.enter_context(seat.meet(ahead=dealt is not None))
+        channel = stack.enter_context(member.connect(same_role_only=dealt is not None))
         started = time.perf_counter()
-        dealing = None if dealt is None else dealt.dealing
-        states = {} if to_align is None else to_align.states(own)
-        stated = Statement.of(job, command="train", dealing=dealing, **states)
-        purpose, common = agree_on_purpose(channel, job, stated), None
+        dealing = None if dealt is None else dealt.randomness_id
+        states = {} if to_align is None else to_align.make_proposal_fields(own)
+        stated = Proposal.for_job(job, command="train", dealing=dealing, **states)
+        purpose, common = exchange_proposals(channel, job, stated), None
         if to_align is not None:
-            common, own = to_align.find_common(channel, purpose, seat.tell, own)
+            common, own = to_align.align(channel, purpose, member.emit, own)
             del to_align
         assert own is not None
         left_out = "; it is left out, and the one before it counts"
-        warn_of(own.checkpoints.damaged.values(), seat.tell, left_out)
+        emit_warnings(own.checkpoints.damaged.values(), member.emit, left_out)
         if own.prepared.classes:
-            seat.tell(of_classes(own.prepared.classes))
-        agreement = agree_on_rows(channel, job, purpose, _holding(own, job, seat.tell))
-        program = _Training(job, agreement, own, seat.tell, channel)
-        stack.enter_context(what_is_kept(lambda: program.kept, program.plan, seat.tell))
-        if not agreement.ended:
+            member.emit(make_classes_event(own.prepared.classes))
+        agreement = exchange_summaries(channel, job, purpose, _make_summary(own, job, member.emit))
+        program = _TrainingProgram(job, agreement, own, member.emit, channel)
+        stack.enter_context(
+            report_interruption(lambda: program.n_saved_tables, program.plan, member.emit)
+        )
+        if not agreement.is_finished:
             if program.left and job.keep_indicators:
                 program.keep()
-            source = None if dealt is None else dealt.take(channel, job, agreement)
+            source = None if dealt is None else dealt.consume(channel, job, agreement)
             if job.shards > 1:
                 rows = None if common is None else common.rows
-                of = own, party, rows, program.plan, program.unit
+                of = own, config, rows, program.plan, program.unit
                 crew = stack.enter_context(
-                    crew_of_participant(seat, channel, agreement, *of, engine)
+                    start_training_pool(member, channel, agreement, *of, engine)
                 )
-                program.workers = crew.workers
+                program.workers = crew.worker_handles
             record = run_party(
                 program,
-                job.names.index(seat.name),
-                job.names,
+                job.party_names.index(member.name),
+                job.party_names,
                 own.data,
                 channel,
                 source,
                 dealers=job.dealer_names,
             )
-            record.result = program.end(record.result)
+            record.result = program.finish(record.result)
         else:
-            record = program.nothing_left()
+            record = program.make_finished_record()
     if crew is not None:
-        record.meter.add_group(crew.meters)
+        record.meter.add_parallel(crew.meters)
     # Everybody has said goodbye, so everybody has its last checkpoint.
     ready, result = own.prepared, record.result
     part, run = result.trained.part, result.run
-    file = PartFile(part, job, own.digest, run, ready.encoders, ready.classes)
-    save_part(file, own.path)
-    report = party_report(
+    file = ModelPartFile(part, job, own.data_digest, run, ready.encoders, ready.classes)
+    save_part(file, own.part_path)
+    report = make_party_report(
         record,
         command="train",
-        file=file,
-        samples=agreement.samples,
+        part_file=file,
+        n_samples=agreement.n_samples,
         seconds=time.perf_counter() - started,
-        resumed=agreement.stage[0],
-        validation=program.validated(result),
-        ahead=dealt is not None,
+        n_resumed_tables=agreement.resume_from[0],
+        validation=program.make_validation_report(result),
+        is_preprocessed=dealt is not None,
         alignment=None if common is None else common.report,
         worker_peak_rss_mb=None if crew is None else crew.peak_rss_mb,
     )
-    return report, own.path
+    return report, own.part_path
 
 
-def _holding(own: Own, job: Job, tell: Tell) -> Holding:
+def _make_summary(state: LocalState, job: Job, emit: EventHandler) -> DataSummary:
     """Return what we bring along, as the others are told."""
-    names = own.data.columns.names
-    return Holding(
-        samples=own.data.columns.n_samples,
+    names = state.data.columns.names
+    return DataSummary(
+        samples=state.data.columns.n_samples,
         n_features=len(names),
         features=list(names),
-        cuts=told_of(own.data, job, tell),
-        stages=own.stages,
-        ended=own.ended,
+        cuts=announce_cut_counts(state.data, job, emit),
+        stages=state.checkpoint_keys,
+        ended=state.is_finished,
     )
 
 
-class Ended(NamedTuple):
+class TrainingResult(NamedTuple):
     """What a participant has at the end of a training."""
 
-    trained: Trained
+    trained: TrainingOutput
     run: str
     """The run in which its last table was trained."""
-    validated: Validated = Validated()
+    validated: ValidationResult = ValidationResult()
     """What the label's holder learned of validation rows then."""
 
 
-class _Training:
+class _TrainingProgram:
     """The program that a participant runs."""
 
     def __init__(
-        self, job: Job, agreement: Agreement, own: Own, tell: Tell, channel: SocketChannel
+        self,
+        job: Job,
+        agreement: Agreement,
+        local_state: LocalState,
+        emit: EventHandler,
+        channel: SocketChannel,
     ) -> None:
         self._channel = channel
         self._job = job
-        self._federation = job.federation(agreement.features, agreement.cut_counts)
-        self.plan = self._federation.plan(agreement.samples)
-        self._keeping: Keeping | None = None
+        self._training_spec = job.make_training_spec(agreement.features, agreement.cut_counts)
+        self.plan = self._training_spec.make_plan(agreement.n_samples)
+        self._keeping: IndicatorCacheConfig | None = None
         self._agreement = agreement
-        self._own = own
-        self._tell = tell
-        self._done = self.kept = agreement.stage[0]
-        self.workers: Sequence[Head] = ()
+        self._local_state = local_state
+        self._emit = emit
+        self._done = self.n_saved_tables = agreement.resume_from[0]
+        self.workers: Sequence[WorkerHandle] = ()
         """Who works on our rows, if they are in shards."""
         self.left = self.plan.params.tables - self._done
         """How many tables there are to train, unless it is stopped early."""
@@ -239,88 +261,96 @@ class _Training:
     @cached_property
     def state(self) -> TrainingState | None:
         """What we go on from, if all have something: read once."""
-        return self._own.state(self._agreement.stage)
+        return self._local_state.load_state(self._agreement.resume_from)
 
     @property
     def unit(self) -> LabelUnit | None:
         """The label's unit, if we hold the label."""
-        return unit_of(self._federation, self.plan, self._own.data, self.state)
+        return resolve_label_unit(
+            self._training_spec, self.plan, self._local_state.data, self.state
+        )
 
-    def __call__(self, runtime: Party, data: PartyData) -> Ended:
+    def __call__(self, runtime: Party, data: TrainingData) -> TrainingResult:
         """Train, with a checkpoint after every table."""
         if not self._job.align:
-            digest = digest_of(self._own.ids, self._agreement.run)
-            refuse_other_ids(runtime, runtime.names, digest, self._channel)
+            digest = digest_ids(self._local_state.ids, self._agreement.run)
+            require_same_ids(runtime, runtime.names, digest, self._channel)
         state = self.state
-        self._announce()
+        self._emit_start_events()
         started = time.perf_counter()
 
         def on_state(state: TrainingState) -> None:
-            self._own.checkpoints.save(state, self._agreement.run)
-            self.kept = state.part.n_tables
+            self._local_state.checkpoints.save(state, self._agreement.run)
+            self.n_saved_tables = state.part.n_tables
             rate = (state.part.n_tables - self._done) / (time.perf_counter() - started)
             tables = self.plan.params.tables
-            self._tell(of_table(runtime.meter, state, tables, rate, self.workers))
+            self._emit(make_table_event(runtime.meter, state, tables, rate, self.workers))
 
-        with watched(runtime, self._channel, self._tell, self.workers):
+        with report_progress(runtime, self._channel, self._emit, self.workers):
             trained = train(
                 runtime,
-                self._federation,
+                self._training_spec,
                 self.plan,
                 data,
-                done=self._done,
+                n_trained_tables=self._done,
                 state=state,
                 on_state=on_state,
-                keeping=self._keeping,
+                indicator_cache=self._keeping,
                 workers=self.workers,
             )
-            validated = validate(runtime, self._federation, self.plan, trained, data, self.workers)
-        return Ended(trained, "", validated)
+            validated = reveal_validation_results(
+                runtime, self._training_spec, self.plan, trained, data, self.workers
+            )
+        return TrainingResult(trained, "", validated)
 
-    def end(self, ended: Ended) -> Ended:
+    def finish(self, result: TrainingResult) -> TrainingResult:
         """Keep the last checkpoint alone, once everybody has said goodbye, and so has its own."""
-        run = self._own.checkpoints.end(ended.trained.tables, self._job.length)
-        return ended._replace(run=run)
+        run = self._local_state.checkpoints.finish(result.trained.n_tables, self._job.stopping_rule)
+        return result._replace(run=run)
 
     def keep(self) -> None:
         """Agree with the others whose indicators are used again, and keep those that are not."""
-        own = self._own
-        if own.dealt is not None:
+        own = self._local_state
+        if own.preprocessing is not None:
             text = "correlations are dealt ahead: no indicators are kept, or used again"
-            self._tell(Event("kept", text, {"owners": []}))
+            self._emit(Event("kept", text, {"owners": []}))
             return
-        dealers = {name: contact.fingerprint for name, contact in self._job.dealing().items()}
-        keeper = Keeper(str(own.kept), own.data.columns, own.ids, self._tell, dealers)
-        found = keeper.agree(self._channel, self._federation, self._agreement.samples)
+        dealers = {
+            name: contact.fingerprint for name, contact in self._job.get_dealer_entries().items()
+        }
+        keeper = Keeper(str(own.kept), own.data.columns, own.ids, self._emit, dealers)
+        found = keeper.agree(self._channel, self._training_spec, self._agreement.n_samples)
         self.plan, self._keeping = found
 
-    def nothing_left(self) -> Record:
+    def make_finished_record(self) -> PartyResult:
         """Return what an earlier run has trained to its end, when all have said goodbye."""
-        self._announce()
-        tables, run = self._agreement.stage
+        self._emit_start_events()
+        tables, run = self._agreement.resume_from
         state = self.state
         assert state is not None
         self._channel.close()
-        if self._own.checkpoints.stages():
-            self._own.checkpoints.end(tables, self._job.length)
-        ended = Ended(Trained(tables, state.part, state.losses), run)
-        return Record(ended, Meter(), Ledger(), peak_rss_mb())
+        if self._local_state.checkpoints.list_keys():
+            self._local_state.checkpoints.finish(tables, self._job.stopping_rule)
+        ended = TrainingResult(TrainingOutput(tables, state.part, state.losses), run)
+        return PartyResult(ended, Meter(), DisclosureLedger(), measure_peak_rss_mb())
 
-    def validated(self, ended: Ended) -> ValidationReport | None:
+    def make_validation_report(self, result: TrainingResult) -> ValidationReport | None:
         """Return what the label's holder learned of validation rows; None, to all others."""
-        label = self._own.data.label
-        if label is None or not ended.trained.losses:
+        label = self._local_state.data.label
+        if label is None or not result.trained.losses:
             return None
         rows = label[self.plan.n_samples :]
-        return validation_report(self.plan.objective, ended.trained.losses, rows, ended.validated)
+        return make_validation_report(
+            self.plan.objective, result.trained.losses, rows, result.validated
+        )
 
-    def _announce(self) -> None:
+    def _emit_start_events(self) -> None:
         tables, done = self.plan.params.tables, self._done
         if done:
             text = f"{done} of {tables} tables are there from an earlier run"
-            self._tell(Event("resumed", text, {"tables": done}))
-        if self._agreement.ended or (not self.left and not self.plan.explains):
+            self._emit(Event("resumed", text, {"tables": done}))
+        if self._agreement.is_finished or (not self.left and not self.plan.has_explanations):
             return
-        before = cost_of_comparing(self._job)
-        cost = estimate(self._federation, self.plan, done, before=before)
-        self._tell(of_cost(self.plan, cost))
+        before = estimate_id_comparison(self._job)
+        cost = estimate_cost(self._training_spec, self.plan, done, before=before)
+        self._emit(make_estimate_event(self.plan, cost))

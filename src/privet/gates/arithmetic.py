@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from privet.arithmetic.rings import Z32, Z64, Ring, RingArray, add_counting_wraps, signed
-from privet.arithmetic.shares import Share, Told
+from privet.arithmetic.shares import PublicShare, Share
 from privet.gates.beaver import multiply
-from privet.gates.gate import Gate, Opening, OpeningGate
+from privet.gates.gate import Gate, OpeningGate, OpeningSteps
 from privet.runtime.correlations.dealer import Dealer
-from privet.runtime.cost import Counter
+from privet.runtime.cost import CostCounter
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
 
@@ -44,43 +44,43 @@ class Truncate(Gate):
 
     name = "truncate"
 
-    def deal(self, dealer: Dealer, z: Share, *, bits: int) -> Share:
+    def deal(self, dealer: Dealer, z: Share, *, dropped_bits: int) -> Share:
         """Draw a mask whose wrap count and sign we know."""
-        r, wraps = add_counting_wraps(dealer.uniform_parts((z.size,), Z64))
-        dealer.deal(wraps, Z32)
-        dealer.deal((signed(r) >= 0).astype(np.uint32), Z32)
+        r, wraps = add_counting_wraps(dealer.uniform_shares((z.size,), Z64))
+        dealer.distribute(wraps, Z32)
+        dealer.distribute((signed(r) >= 0).astype(np.uint32), Z32)
         return Share.unknown(z.shape, Z64)
 
-    def run(self, party: Party, z: Share, *, bits: int) -> Share:
+    def run(self, party: Party, z: Share, *, dropped_bits: int) -> Share:
         """Open the value under the mask and put the wraps right."""
         assert z.ring is Z64
-        assert 1 <= bits <= 32
+        assert 1 <= dropped_bits <= 32
         shape, z = z.shape, z.reshape(z.size)
         r = party.uniform(z.shape, Z64)
         r_wraps, r_positive = party.derived(z.shape, Z32), party.derived(z.shape, Z32)
         masked, own_wraps = add_counting_wraps([z.part, r.part])
-        p, p_wraps = party.open_counting_wraps(Share(masked, Z64))
+        p, p_wraps = party.open_with_wraps(Share(masked, Z64))
         up, down = signed(p) < -_QUARTER, signed(p) >= _QUARTER
         wraps = p_wraps + own_wraps - r_wraps.part
         wraps -= (up | down).astype(np.uint32) * r_positive.part
-        shifted = (signed(z.part) >> bits).view(np.uint64)
+        shifted = (signed(z.part) >> dropped_bits).view(np.uint64)
         if party.index == 0:
             wraps += down.astype(np.uint32)
             shifted += np.uint64(party.n_parties // 2)
-        wrong = wraps.astype(np.uint64) << np.uint64(64 - bits)
+        wrong = wraps.astype(np.uint64) << np.uint64(64 - dropped_bits)
         return Share(shifted - wrong, Z64).reshape(*shape)
 
-    def count(self, counter: Counter, z: Share, *, bits: int) -> Share:
+    def count(self, counter: CostCounter, z: Share, *, dropped_bits: int) -> Share:
         """Count the opening, the wrap count and the sign."""
-        counter.open(z)
-        counter.deal(Z32, z.shape, z.shape)
+        counter.count_opening(z)
+        counter.count_corrections(Z32, z.shape, z.shape)
         return z
 
 
 truncate = Truncate()
 
 
-def drop_bits(runtime: Runtime, x: Share, bits: int, ring: Ring) -> Share:
+def truncate_locally(runtime: Runtime, x: Share, bits: int, ring: Ring) -> Share:
     """Divide a shared value by 2^bits, over a ring of at least so many bits fewer than its own.
 
     Every participant drops the bits from its own share, and the first adds what that loses on
@@ -90,22 +90,22 @@ def drop_bits(runtime: Runtime, x: Share, bits: int, ring: Ring) -> Share:
     """
     assert bits + ring.bits <= x.ring.bits
     if not bits or not x.known:
-        return x.to_ring(ring)
+        return x.reduce_to_ring(ring)
     part, kind = x.part, x.ring.dtype.type
     if runtime.index == 0:
         part = part + kind(runtime.n_parties * ((1 << bits) - 1) >> 1)
-    return Share((x.ring.reduce(part) >> kind(bits)).astype(ring.dtype), ring)
+    return Share((x.ring.reduce_modulus(part) >> kind(bits)).astype(ring.dtype), ring)
 
 
-def multiply_fixed(runtime: Runtime, x: Share, y: Share, bits: int) -> Share:
+def multiply_fixed_point(runtime: Runtime, x: Share, y: Share, bits: int) -> Share:
     """Multiply fixed-point values, and drop `bits` of the product's fraction bits.
 
     Reveals: nothing. Error: as `truncate`; |xy| < 2^62.
     """
-    return truncate(runtime, multiply(runtime, x, y), bits=bits)
+    return truncate(runtime, multiply(runtime, x, y), dropped_bits=bits)
 
 
-class TellAll(OpeningGate):
+class RevealToAll(OpeningGate):
     """Reveal a value to all participants, who record it; nobody else learns it.
 
     Cost: one opening. Reveals: the value.
@@ -113,20 +113,20 @@ class TellAll(OpeningGate):
 
     name = "tell all"
 
-    def deal(self, dealer: Dealer, value: Share, *, what: str) -> RingArray | None:
+    def deal(self, dealer: Dealer, value: Share, *, disclosure: str) -> RingArray | None:
         """Learn nothing."""
         return None
 
-    def run(self, party: Party, value: Share, *, what: str) -> Opening[RingArray | None]:
+    def run(self, party: Party, value: Share, *, disclosure: str) -> OpeningSteps[RingArray | None]:
         """Add it up."""
-        (plain,) = yield [Told(value.part, value.ring, what)]
+        (plain,) = yield [PublicShare(value.part, value.ring, disclosure)]
         return plain
 
     def count(
-        self, counter: Counter, value: Share, *, what: str
+        self, counter: CostCounter, value: Share, *, disclosure: str
     ) -> tuple[Sequence[Share], RingArray | None]:
         """Count the opening."""
         return [value], None
 
 
-tell_all = TellAll()
+reveal_to_all = RevealToAll()

@@ -10,9 +10,9 @@ import numpy as np
 
 from privet.arithmetic.shares import Share
 from privet.gates.gate import Gate
-from privet.runtime.correlations.correlation import Product
+from privet.runtime.correlations.correlation import BilinearProduct
 from privet.runtime.correlations.dealer import Dealer
-from privet.runtime.cost import Counter
+from privet.runtime.cost import CostCounter
 from privet.runtime.party import Party
 
 
@@ -34,7 +34,7 @@ class Multiply(Gate):
         """Draw a triple."""
         ring = x.ring
         a, b = dealer.uniform(x.shape, ring), dealer.uniform(y.shape, ring)
-        ab = dealer.derive(Product(ring, ring.multiply), ring, a, b)
+        ab = dealer.derive(BilinearProduct(ring, ring.multiply), ring, a, b)
         return Share.unknown(ab.shape, ring)
 
     def run(self, party: Party, x: Share, y: Share) -> Share:
@@ -46,15 +46,15 @@ class Multiply(Gate):
         e, f = party.open(x - a, y - b)
         b_part = ring.add(b.part, f) if party.index == 0 else b.part
         result = ring.multiply(e, b_part)
-        ring.accumulate(result, ring.multiply(a.part, f))
-        ring.accumulate(result, ab.part)
+        ring.add_in_place(result, ring.multiply(a.part, f))
+        ring.add_in_place(result, ab.part)
         return Share(result, ring)
 
-    def count(self, counter: Counter, x: Share, y: Share) -> Share:
+    def count(self, counter: CostCounter, x: Share, y: Share) -> Share:
         """Count the opening and the product."""
         shape = np.broadcast_shapes(x.shape, y.shape)
-        counter.open(x, y)
-        counter.deal(x.ring, shape)
+        counter.count_opening(x, y)
+        counter.count_corrections(x.ring, shape)
         return Share.unknown(shape, x.ring)
 
 
@@ -73,7 +73,7 @@ class Square(Gate):
     def deal(self, dealer: Dealer, x: Share) -> Share:
         """Draw a mask and derive its square."""
         a = dealer.uniform(x.shape, x.ring)
-        dealer.derive(Product(x.ring, x.ring.multiply), x.ring, a, a)
+        dealer.derive(BilinearProduct(x.ring, x.ring.multiply), x.ring, a, a)
         return Share.unknown(x.shape, x.ring)
 
     def run(self, party: Party, x: Share) -> Share:
@@ -87,10 +87,10 @@ class Square(Gate):
             doubled = ring.add(doubled, e)
         return Share(ring.add(ring.multiply(e, doubled), squared.part), ring)
 
-    def count(self, counter: Counter, x: Share) -> Share:
+    def count(self, counter: CostCounter, x: Share) -> Share:
         """Count the opening and the square."""
-        counter.open(x)
-        counter.deal(x.ring, x.shape)
+        counter.count_opening(x)
+        counter.count_corrections(x.ring, x.shape)
         return x
 
 

@@ -11,17 +11,17 @@ from typing_extensions import ParamSpec
 from privet.arithmetic.rings import RingArray
 from privet.arithmetic.shares import Elements, Share
 from privet.runtime.correlations.dealer import Dealer
-from privet.runtime.cost import Counter
+from privet.runtime.cost import CostCounter
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
 
 _Values = ParamSpec("_Values")
 _Result = TypeVar("_Result")
 _Result_co = TypeVar("_Result_co", covariant=True)
-_One = TypeVar("_One")
-_Other = TypeVar("_Other")
+_FirstT = TypeVar("_FirstT")
+_SecondT = TypeVar("_SecondT")
 
-Opening = Generator[Sequence[Share], Sequence[RingArray], _Result]
+OpeningSteps = Generator[Sequence[Share], Sequence[RingArray], _Result]
 """A participant's half of a gate with an opening: yields shares, and is sent what they hold."""
 
 
@@ -37,7 +37,7 @@ class _Halves(Protocol[_Values, _Result_co]):
     def run(self, party: Party, *values: _Values.args, **options: _Values.kwargs) -> _Result_co: ...
 
     def count(
-        self, counter: Counter, *values: _Values.args, **options: _Values.kwargs
+        self, counter: CostCounter, *values: _Values.args, **options: _Values.kwargs
     ) -> _Result_co: ...
 
 
@@ -63,12 +63,12 @@ class Gate:
     ) -> _Result_co:
         """Do the half of this gate that the runtime is there for."""
         with runtime.step(self.name):
-            runtime.note(_options(options))
+            runtime.update_tag(_options(options))
             if isinstance(runtime, Party):
                 return self.run(runtime, *values, **options)
             if isinstance(runtime, Dealer):
                 return self.deal(runtime, *values, **options)
-            assert isinstance(runtime, Counter)
+            assert isinstance(runtime, CostCounter)
             return self.count(runtime, *values, **options)
 
 
@@ -83,15 +83,15 @@ class _OpeningHalves(Protocol[_Values, _Result_co]):
 
     def run(
         self, party: Party, *values: _Values.args, **options: _Values.kwargs
-    ) -> Opening[_Result_co]: ...
+    ) -> OpeningSteps[_Result_co]: ...
 
     def count(
-        self, counter: Counter, *values: _Values.args, **options: _Values.kwargs
+        self, counter: CostCounter, *values: _Values.args, **options: _Values.kwargs
     ) -> tuple[Sequence[Elements], _Result_co]: ...
 
 
 @dataclass(frozen=True, eq=False)
-class Later(Generic[_Result_co]):
+class DeferredGate(Generic[_Result_co]):
     """A gate with what it is given, to be opened together with others."""
 
     gate: Any
@@ -114,48 +114,50 @@ class OpeningGate:
     ) -> _Result:
         """Do the half of this gate that the runtime is there for."""
         with runtime.step(self.name):
-            runtime.note(_options(options))
+            runtime.update_tag(_options(options))
             if isinstance(runtime, Dealer):
                 return self.deal(runtime, *values, **options)
-            if isinstance(runtime, Counter):
+            if isinstance(runtime, CostCounter):
                 opened, result = self.count(runtime, *values, **options)
-                runtime.open(*opened)
+                runtime.count_opening(*opened)
                 return result
             assert isinstance(runtime, Party)
             running = self.run(runtime, *values, **options)
             return _finish(running, runtime.open(*next(running)))
 
-    def later(
+    def defer(
         self: _OpeningHalves[_Values, _Result], *values: _Values.args, **options: _Values.kwargs
-    ) -> Later[_Result]:
-        """Return this gate with what it is given, for `together`."""
-        return Later(self, values, options)
+    ) -> DeferredGate[_Result]:
+        """Return this gate with what it is given, for `run_together`."""
+        return DeferredGate(self, values, options)
 
 
-def alone(runtime: Runtime, call: Later[_Result]) -> _Result:
+def run_deferred(runtime: Runtime, call: DeferredGate[_Result]) -> _Result:
     """Do a gate with an opening of its own."""
     result: _Result = call.gate(runtime, *call.values, **call.options)
     return result
 
 
-def together(runtime: Runtime, one: Later[_One], other: Later[_Other]) -> tuple[_One, _Other]:
+def run_together(
+    runtime: Runtime, one: DeferredGate[_FirstT], other: DeferredGate[_SecondT]
+) -> tuple[_FirstT, _SecondT]:
     """Do two gates with one opening for both; neither may need what the other opens."""
     calls = (one, other)
 
-    def each(half: Callable[[Later[Any]], Any]) -> list[Any]:
+    def each(half: Callable[[DeferredGate[Any]], Any]) -> list[Any]:
         found = []
         for call in calls:
             with runtime.step(call.gate.name):
-                runtime.note(_options(call.options))
+                runtime.update_tag(_options(call.options))
                 found.append(half(call))
         return found
 
     if isinstance(runtime, Dealer):
         first, second = each(lambda call: call.gate.deal(runtime, *call.values, **call.options))
         return first, second
-    if isinstance(runtime, Counter):
+    if isinstance(runtime, CostCounter):
         counted = each(lambda call: call.gate.count(runtime, *call.values, **call.options))
-        runtime.open(*(value for opened, _ in counted for value in opened))
+        runtime.count_opening(*(value for opened, _ in counted for value in opened))
         return counted[0][1], counted[1][1]
     assert isinstance(runtime, Party)
     begun = each(lambda call: _begin(call.gate.run(runtime, *call.values, **call.options)))
@@ -165,12 +167,12 @@ def together(runtime: Runtime, one: Later[_One], other: Later[_Other]) -> tuple[
     return _finish(running[0], opened[:middle]), _finish(running[1], opened[middle:])
 
 
-def _begin(running: Opening[Any]) -> tuple[Opening[Any], Sequence[Share]]:
+def _begin(running: OpeningSteps[Any]) -> tuple[OpeningSteps[Any], Sequence[Share]]:
     """Let a gate draw what it needs, and return with it what it wants to be opened."""
     return running, next(running)
 
 
-def _finish(running: Opening[_Result], opened: Sequence[RingArray]) -> _Result:
+def _finish(running: OpeningSteps[_Result], opened: Sequence[RingArray]) -> _Result:
     """Send a gate what was opened, and return its result."""
     try:
         running.send(opened)

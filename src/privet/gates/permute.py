@@ -15,7 +15,7 @@ from privet.arithmetic.shares import Share
 from privet.errors import PeerMisbehavedError
 from privet.gates.gate import Gate
 from privet.runtime.correlations.dealer import Dealer
-from privet.runtime.cost import Cost, Counter
+from privet.runtime.cost import Cost, CostCounter
 from privet.runtime.party import Party
 
 Permutation = npt.NDArray[np.intp]
@@ -51,7 +51,7 @@ class Permute(Gate):
         r = dealer.uniform(x.shape, x.ring).array
         for j, q in enumerate(hidden):
             r[j] = r[j][:, q]
-        dealer.deal(r, x.ring)
+        dealer.distribute(r, x.ring)
         return Share.unknown(x.shape, x.ring)
 
     def run(
@@ -81,21 +81,23 @@ class Permute(Gate):
                 raise PeerMisbehavedError(party.names[owners[j]], "sent no permutation")
             result[j] = moved.part[j][:, s]
         for j, value in opened.items():
-            ring.accumulate(result[j], value[:, permutations[j]])
+            ring.add_in_place(result[j], value[:, permutations[j]])
         return Share(result, ring)
 
     def count(
         self,
-        counter: Counter,
+        counter: CostCounter,
         x: Share,
         permutations: Sequence[Permutation | None],
         owners: Sequence[int],
     ) -> Share:
         """Count the round, in which vectors go to owners and positions come from them."""
         features, vectors, length = x.shape
-        sent = features * (vectors * x.ring.wire_bytes(length) + Z32.wire_bytes(length))
-        counter.add(Cost(rounds=1, online=(counter.n_parties - 1) * sent))
-        counter.deal(x.ring, x.shape)
+        sent = features * (
+            vectors * x.ring.count_packed_bytes(length) + Z32.count_packed_bytes(length)
+        )
+        counter.add(Cost(rounds=1, online_bytes=(counter.n_parties - 1) * sent))
+        counter.count_corrections(x.ring, x.shape)
         return x
 
 

@@ -20,47 +20,53 @@ import numpy as np
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.errors import DataError
-from privet.objectives.metrics import Points
+from privet.objectives.metrics import CurvePoints
 
 # The largest label or score in size: squares of sums of 10^9 of them do not overflow.
-LARGEST = 1e100
+MAX_LABEL = 1e100
 
 
 @dataclass(frozen=True)
-class SharedReal:
+class SharedFixedPoint:
     """A share of real numbers in fixed point."""
 
     share: Share
-    bits: int
+    fraction_bits: int
     """Fraction bits."""
 
-    def __sub__(self, other: SharedReal) -> SharedReal:
+    def __sub__(self, other: SharedFixedPoint) -> SharedFixedPoint:
         """Subtract; the one with fewer fraction bits gets more, which is exact."""
-        bits = max(self.bits, other.bits)
-        return SharedReal(self.at(bits) - other.at(bits), bits)
+        bits = max(self.fraction_bits, other.fraction_bits)
+        return SharedFixedPoint(self.rescale(bits) - other.rescale(bits), bits)
 
-    def at(self, bits: int) -> Share:
+    def rescale(self, bits: int) -> Share:
         """Return the share with so many fraction bits, no fewer than it has."""
-        return self.share if bits == self.bits else self.share * (1 << (bits - self.bits))
+        return (
+            self.share
+            if bits == self.fraction_bits
+            else self.share * (1 << (bits - self.fraction_bits))
+        )
 
 
-class Functions(ABC):
+class SharedFunctions(ABC):
     """What a protocol suite can compute on shares, for an objective to make derivatives of."""
 
     @abstractmethod
-    def sigmoid(self, score: SharedReal) -> tuple[SharedReal, SharedReal]:
+    def evaluate_sigmoid(
+        self, score: SharedFixedPoint
+    ) -> tuple[SharedFixedPoint, SharedFixedPoint]:
         """Return the sigmoid, and its derivative."""
 
 
-class Losses(ABC):
+class SharedLosses(ABC):
     """Losses that a protocol suite can compute on shares, summed over validation rows."""
 
     @abstractmethod
-    def half_squares(self) -> SharedReal:
+    def sum_half_squares(self) -> SharedFixedPoint:
         """Return half the squared differences of scores and targets."""
 
     @abstractmethod
-    def logistic(self) -> SharedReal:
+    def sum_logistic_losses(self) -> SharedFixedPoint:
         """Return log(1 + exp(s)) - y s, for scores s and targets y that are 0 or 1."""
 
 
@@ -69,96 +75,101 @@ class Objective(ABC):
 
     name: ClassVar[str]
     """Its name in jobs and files."""
-    outputs: int = 1
+    n_outputs: int = 1
     """K: how many scores a sample has."""
-    own_unit: ClassVar[bool]
+    normalised_label: ClassVar[bool]
     """Whether the label is shared less its start, and in a unit that its holder alone knows."""
-    unit_curvature: ClassVar[bool]
+    constant_hessian: ClassVar[bool]
     """Whether all second derivatives are 1, which everybody knows."""
-    largest_curvature: ClassVar[Fraction]
+    max_hessian: ClassVar[Fraction]
     """No second derivative is larger."""
-    largest_weight: ClassVar[int]
+    max_leaf_weight: ClassVar[int]
     """No G / (H + l2) of a leaf is larger in size: protocols compute rightly up to it."""
-    even_start: ClassVar[bool]
+    ties_in_first_table: ClassVar[bool]
     """Whether many candidates of the first table have exactly equal scores."""
     prediction_bits: ClassVar[int]
     """Fraction bits of revealed scores, unless a job says otherwise."""
-    metric: ClassVar[str]
+    primary_metric: ClassVar[str]
     """Which of its metrics to show where there is room for one."""
-    smaller_is_better: ClassVar[frozenset[str]] = frozenset()
+    error_metrics: ClassVar[frozenset[str]] = frozenset()
     """Which of its metrics are errors; the others are better the larger they are."""
-    has_classes: ClassVar[bool] = False
+    is_classification: ClassVar[bool] = False
     """Whether labels are classes, of which a sample of rows should have the same shares."""
 
     @abstractmethod
-    def largest_sum(
+    def max_gradient_sum(
         self,
         n_samples: int,
         l2: Fraction,
-        leaves: int,
+        n_leaves: int,
         *,
         centred: bool,
-        drawn: int | None = None,
+        n_sampled: int | None = None,
     ) -> Fraction:
         """Return what no sum of first derivatives, over any of the samples, passes.
 
-        `centred` tells whether scores start from `start`; `drawn`, how many samples a table is
-        trained on, if it is not all of them.
+        `centred` tells whether scores start from `compute_initial_scores`; `n_sampled`, how many
+        samples a table is trained on, if it is not all of them.
         """
 
-    def largest_squares(self, n_samples: int) -> Fraction | None:
+    def max_squared_gradients(self, n_samples: int) -> Fraction | None:
         """Return what the squares of first derivatives must add up to, at most, in every table.
 
-        If it is trained on a part of the samples; None where `largest_sum` needs no such check.
+        If it is trained on a part of the samples; None where `max_gradient_sum` needs no such
+        check.
         """
         return None
 
     @abstractmethod
-    def check_values(self, label: FloatArray) -> None:
+    def check_label_values(self, label: FloatArray) -> None:
         """Raise DataError for finite labels that are not this objective's."""
 
     @abstractmethod
-    def start(self, label: FloatArray, weight: FloatArray | None = None) -> FloatArray:
+    def compute_initial_scores(
+        self, label: FloatArray, sample_weight: FloatArray | None = None
+    ) -> FloatArray:
         """Return the scores that all samples start from, unless somebody says otherwise: (K,)."""
 
     @abstractmethod
-    def derivatives(self, score: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def compute_gradients(
+        self, score: FloatArray, target: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
         """Return the first and second derivatives of the loss by the scores: (K, N) each."""
 
     @abstractmethod
-    def derivatives_on_shares(
-        self, functions: Functions, score: SharedReal, target: SharedReal
-    ) -> tuple[SharedReal, SharedReal | None]:
+    def compute_shared_gradients(
+        self, functions: SharedFunctions, score: SharedFixedPoint, target: SharedFixedPoint
+    ) -> tuple[SharedFixedPoint, SharedFixedPoint | None]:
         """Return the same on shares; None where the second derivatives are all 1."""
 
     @abstractmethod
-    def loss_on_shares(self, losses: Losses) -> SharedReal:
+    def compute_shared_loss(self, losses: SharedLosses) -> SharedFixedPoint:
         """Return the loss, summed over all outputs of validation rows: one number."""
 
     @abstractmethod
-    def losses(self, score: FloatArray, target: FloatArray) -> FloatArray:
+    def compute_losses(self, score: FloatArray, target: FloatArray) -> FloatArray:
         """Return the loss of every score: (K, N)."""
 
     @abstractmethod
-    def prediction(self, score: FloatArray) -> FloatArray:
+    def predict_from_scores(self, score: FloatArray) -> FloatArray:
         """Return what scores, (K, N), say of the samples."""
 
     @abstractmethod
-    def metrics(self, label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
+    def compute_metrics(self, label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
         """Return how good predictions are."""
 
-    def mean_loss(
-        self, score: FloatArray, target: FloatArray, weight: FloatArray | None = None
+    def compute_mean_loss(
+        self, score: FloatArray, target: FloatArray, sample_weight: FloatArray | None = None
     ) -> float:
         """Return the mean over samples of the loss; of several outputs, of the sum of theirs."""
-        losses = self.losses(score, target)
-        return float(np.average(losses.sum(axis=0), weights=weight))
+        losses = self.compute_losses(score, target)
+        return float(np.average(losses.sum(axis=0), weights=sample_weight))
 
-    def curves(self, label: FloatArray, predicted: FloatArray) -> dict[str, Points]:
+    def compute_curves(self, label: FloatArray, predicted: FloatArray) -> dict[str, CurvePoints]:
         """Return points of curves that show how good predictions are, by name."""
         return {}
 
-    def targets(self, label: FloatArray) -> FloatArray:
+    def make_targets(self, label: FloatArray) -> FloatArray:
         """Return what the scores are compared with, an output a row: (K, N)."""
         return label.reshape(1, -1)
 
@@ -176,20 +187,20 @@ class Objective(ABC):
                 f"({np.count_nonzero(~finite)} of {len(label)} have none): drop those rows "
                 "everywhere"
             )
-        if (np.abs(label) > LARGEST).any():
-            row = int(np.flatnonzero(np.abs(label) > LARGEST)[0])
+        if (np.abs(label) > MAX_LABEL).any():
+            row = int(np.flatnonzero(np.abs(label) > MAX_LABEL)[0])
             raise DataError(
-                f"the label of row {row + 1} is {label[row]:g}; above {LARGEST:g} in size, squares "
-                "of sums overflow: use a larger unit"
+                f"the label of row {row + 1} is {label[row]:g}; above {MAX_LABEL:g} in size, "
+                "squares of sums overflow: use a larger unit"
             )
-        self.check_values(label)
+        self.check_label_values(label)
 
 
-_LARGEST_START = 12.0
+_MAX_INITIAL_SCORE = 12.0
 
 
-def _mean(values: FloatArray, weight: FloatArray | None) -> float:
+def _mean(values: FloatArray, sample_weight: FloatArray | None) -> float:
     """Return the mean, summed exactly: the order of the samples does not matter."""
-    if weight is None:
+    if sample_weight is None:
         return math.fsum(values) / len(values)
-    return math.fsum(values * weight) / math.fsum(weight)
+    return math.fsum(values * sample_weight) / math.fsum(sample_weight)

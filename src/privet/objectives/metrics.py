@@ -6,12 +6,12 @@ import numpy as np
 
 from privet.arrays import FloatArray, IndexArray
 
-Points = list[tuple[float, float]]
-MOST_POINTS = 200
+CurvePoints = list[tuple[float, float]]
+MAX_CURVE_POINTS = 200
 _CALIBRATION_BINS = 10
 
 
-def of_numbers(label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
+def compute_regression_metrics(label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
     """Return root mean squared and mean absolute error, and R2 unless the label is constant."""
     from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
@@ -23,7 +23,7 @@ def of_numbers(label: FloatArray, predicted: FloatArray) -> dict[str, float | No
     }
 
 
-def of_two_classes(label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
+def compute_binary_metrics(label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
     """Return metrics of probabilities of class 1; what ranks samples is none for one class.
 
     `ks` is the largest difference between the shares of both classes above a threshold.
@@ -40,7 +40,7 @@ def of_two_classes(label: FloatArray, predicted: FloatArray) -> dict[str, float 
     if not (label == label[0]).all():
         ranking = {
             "auc": float(roc_auc_score(label, predicted)),
-            "ks": max(above for _, above in ks_curve(label, predicted)),
+            "ks": max(above for _, above in compute_ks_curve(label, predicted)),
             "average_precision": float(average_precision_score(label, predicted)),
         }
     return {
@@ -51,7 +51,7 @@ def of_two_classes(label: FloatArray, predicted: FloatArray) -> dict[str, float 
     }
 
 
-def curves_of_two_classes(label: FloatArray, predicted: FloatArray) -> dict[str, Points]:
+def compute_binary_curves(label: FloatArray, predicted: FloatArray) -> dict[str, CurvePoints]:
     """Return points of curves, at most 200 each; none, if there is one class alone.
 
     `roc`: false and true positive rates. `precision_recall`: recall and precision. `ks`: the
@@ -67,12 +67,12 @@ def curves_of_two_classes(label: FloatArray, predicted: FloatArray) -> dict[str,
     return {
         "roc": _thinned(false, true),
         "precision_recall": _thinned(recall[::-1], precision[::-1]),
-        "ks": _thinned(*np.array(ks_curve(label, predicted)).T),
+        "ks": _thinned(*np.array(compute_ks_curve(label, predicted)).T),
         "calibration": _calibration(label, predicted),
     }
 
 
-def ks_curve(label: FloatArray, predicted: FloatArray) -> Points:
+def compute_ks_curve(label: FloatArray, predicted: FloatArray) -> CurvePoints:
     """Return, for every threshold, by how much more of class 1 than of class 0 is above it."""
     from sklearn.metrics import roc_curve
 
@@ -81,18 +81,20 @@ def ks_curve(label: FloatArray, predicted: FloatArray) -> Points:
     return list(zip(finite.tolist(), (true - false).tolist(), strict=True))
 
 
-def _calibration(label: FloatArray, predicted: FloatArray) -> Points:
+def _calibration(label: FloatArray, predicted: FloatArray) -> CurvePoints:
     groups = np.array_split(np.argsort(predicted, kind="stable"), _CALIBRATION_BINS)
     return [(float(predicted[g].mean()), float(label[g].mean())) for g in groups if len(g)]
 
 
-def _thinned(x: FloatArray, y: FloatArray) -> Points:
+def _thinned(x: FloatArray, y: FloatArray) -> CurvePoints:
     """Return at most so many points, evenly chosen, the first and the last among them."""
-    chosen = np.unique(np.linspace(0, len(x) - 1, min(MOST_POINTS, len(x))).round().astype(int))
+    chosen = np.unique(
+        np.linspace(0, len(x) - 1, min(MAX_CURVE_POINTS, len(x))).round().astype(int)
+    )
     return list(zip(x[chosen].tolist(), y[chosen].tolist(), strict=True))
 
 
-def of_several_classes(label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
+def compute_multiclass_metrics(label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
     """Return accuracy, log-loss, and the mean area under the curve of a class and the rest.
 
     Of probabilities (K, N); the last one where every class has a sample.
@@ -103,22 +105,22 @@ def of_several_classes(label: FloatArray, predicted: FloatArray) -> dict[str, fl
     everything = bool(np.isin(classes, label).all())
     areas = [roc_auc_score(label == k, predicted[k]) for k in classes] if everything else None
     return {
-        "accuracy": float(accuracy_score(label, likeliest(predicted))),
+        "accuracy": float(accuracy_score(label, choose_likeliest_class(predicted))),
         "log_loss": float(log_loss(label, predicted.T, labels=classes)),
         "auc": None if areas is None else float(np.mean(areas)),
     }
 
 
-def by_class(predicted: FloatArray) -> FloatArray:
+def list_class_probabilities(predicted: FloatArray) -> FloatArray:
     """Return the probability of each class, (N, K), from what an objective predicts of classes."""
     if predicted.ndim == 1:
         return np.stack((1.0 - predicted, predicted), axis=1)
     return np.ascontiguousarray(predicted.T)
 
 
-def likeliest(predicted: FloatArray) -> IndexArray:
+def choose_likeliest_class(predicted: FloatArray) -> IndexArray:
     """Return the class of each sample: the last one, of several that are alike."""
-    probabilities = by_class(predicted)
+    probabilities = list_class_probabilities(predicted)
     last = probabilities.shape[1] - 1
     result: IndexArray = last - np.argmax(probabilities[:, ::-1], axis=1)
     return result

@@ -10,11 +10,11 @@ import numpy as np
 
 from privet.arrays import FloatArray
 from privet.errors import DataError, ModelError, ParameterError
-from privet.objectives.base import Functions, Losses, Objective, SharedReal, _mean
+from privet.objectives.base import Objective, SharedFixedPoint, SharedFunctions, SharedLosses, _mean
 from privet.objectives.classification import Classification, OneVsRest
-from privet.objectives.metrics import of_numbers
+from privet.objectives.metrics import compute_regression_metrics
 
-MOST_CLASSES = 32
+MAX_CLASSES = 32
 """What a table costs grows with the classes."""
 
 
@@ -22,23 +22,23 @@ class Regression(Objective):
     """A number, by half the squared error."""
 
     name = "regression"
-    own_unit = True
-    unit_curvature = True
-    largest_curvature = Fraction(1)
-    largest_weight = 8  # a label is at most 4 in size
-    even_start = False
+    normalised_label = True
+    constant_hessian = True
+    max_hessian = Fraction(1)
+    max_leaf_weight = 8  # a label is at most 4 in size
+    ties_in_first_table = False
     prediction_bits = 12
-    metric = "rmse"
-    smaller_is_better = frozenset({"rmse", "mae"})
+    primary_metric = "rmse"
+    error_metrics = frozenset({"rmse", "mae"})
 
-    def largest_sum(
+    def max_gradient_sum(
         self,
         n_samples: int,
         l2: Fraction,
-        leaves: int,
+        n_leaves: int,
         *,
         centred: bool,
-        drawn: int | None = None,
+        n_sampled: int | None = None,
     ) -> Fraction:
         """Return N/2, or about half of it where scores start from the mean.
 
@@ -52,20 +52,20 @@ class Regression(Objective):
         A table that is trained on a part of the samples may raise the residuals of the others, so
         then q is checked; and nothing is known of g.
         """
-        if drawn is not None:
-            squares = math.ceil(drawn * self.largest_squares(n_samples) * (1 << 20))
+        if n_sampled is not None:
+            squares = math.ceil(n_sampled * self.max_squared_gradients(n_samples) * (1 << 20))
             return Fraction(math.isqrt(squares) + 1, 1 << 10)
         half = Fraction(n_samples, 2)
         if not centred:
             return half
-        rest = Fraction(math.isqrt(math.ceil(l2 * leaves * n_samples)) + 1, 4)
+        rest = Fraction(math.isqrt(math.ceil(l2 * n_leaves * n_samples)) + 1, 4)
         return min(half, half / 2 + rest)
 
-    def largest_squares(self, n_samples: int) -> Fraction:
+    def max_squared_gradients(self, n_samples: int) -> Fraction:
         """Return N/4, what they are at first at most, and as much more as a check may be off."""
         return Fraction(n_samples, 4) * Fraction(65, 64) ** 2
 
-    def check_values(self, label: FloatArray) -> None:
+    def check_label_values(self, label: FloatArray) -> None:
         """Refuse a label that is everywhere the same."""
         if (label == label[0]).all():
             raise DataError(
@@ -73,37 +73,41 @@ class Regression(Objective):
                 "to learn"
             )
 
-    def start(self, label: FloatArray, weight: FloatArray | None = None) -> FloatArray:
+    def compute_initial_scores(
+        self, label: FloatArray, sample_weight: FloatArray | None = None
+    ) -> FloatArray:
         """Return the mean, summed exactly: the order of the samples does not matter."""
-        return np.array([_mean(label, weight)])
+        return np.array([_mean(label, sample_weight)])
 
-    def derivatives(self, score: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def compute_gradients(
+        self, score: FloatArray, target: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
         """Return the residual, and ones."""
         return score - target, np.ones_like(score)
 
-    def derivatives_on_shares(
-        self, functions: Functions, score: SharedReal, target: SharedReal
-    ) -> tuple[SharedReal, None]:
+    def compute_shared_gradients(
+        self, functions: SharedFunctions, score: SharedFixedPoint, target: SharedFixedPoint
+    ) -> tuple[SharedFixedPoint, None]:
         """Return the residual."""
         return score - target, None
 
-    def loss_on_shares(self, losses: Losses) -> SharedReal:
+    def compute_shared_loss(self, losses: SharedLosses) -> SharedFixedPoint:
         """Return half the squared error."""
-        return losses.half_squares()
+        return losses.sum_half_squares()
 
-    def losses(self, score: FloatArray, target: FloatArray) -> FloatArray:
+    def compute_losses(self, score: FloatArray, target: FloatArray) -> FloatArray:
         """Return half the squared error."""
         result: FloatArray = 0.5 * (score - target) ** 2
         return result
 
-    def prediction(self, score: FloatArray) -> FloatArray:
+    def predict_from_scores(self, score: FloatArray) -> FloatArray:
         """Return the score."""
         values: FloatArray = score[0]
         return values
 
-    def metrics(self, label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
+    def compute_metrics(self, label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
         """Return the errors, and R2."""
-        return of_numbers(label, predicted)
+        return compute_regression_metrics(label, predicted)
 
 
 OBJECTIVES: dict[str, Objective] = {
@@ -112,23 +116,23 @@ OBJECTIVES: dict[str, Objective] = {
 """All objectives, by the name that a job calls them by."""
 
 
-SEVERAL: dict[str, Callable[[int], Objective]] = {Classification.name: OneVsRest}
+MULTICLASS_OBJECTIVES: dict[str, Callable[[int], Objective]] = {Classification.name: OneVsRest}
 """What makes objectives of more than two classes, by the same names."""
 
 
-def objective_of(task: str, classes: int = 2) -> Objective:
+def create_objective(task: str, n_classes: int = 2) -> Objective:
     """Return the objective of a task, for so many classes; raise ParameterError if it has none."""
-    if classes == 2:
+    if n_classes == 2:
         return OBJECTIVES[task]
-    if task not in SEVERAL:
-        raise ParameterError(f"classes: a {task} is not one of {classes} classes; leave it out")
-    return SEVERAL[task](classes)
+    if task not in MULTICLASS_OBJECTIVES:
+        raise ParameterError(f"classes: a {task} is not one of {n_classes} classes; leave it out")
+    return MULTICLASS_OBJECTIVES[task](n_classes)
 
 
-def objective_with(task: str, outputs: int) -> Objective:
+def create_objective_with_outputs(task: str, outputs: int) -> Objective:
     """Return the objective of a task with so many scores a sample; raise ModelError for none."""
-    several = task in SEVERAL and 2 < outputs <= MOST_CLASSES
-    found = objective_of(task, outputs if several else 2)
-    if found.outputs != outputs:
+    several = task in MULTICLASS_OBJECTIVES and 2 < outputs <= MAX_CLASSES
+    found = create_objective(task, outputs if several else 2)
+    if found.n_outputs != outputs:
         raise ModelError(f"a {task} does not have {outputs} outputs")
     return found

@@ -16,13 +16,13 @@ from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.arrays import BucketArray, FloatArray, IndexArray
 from privet.errors import ParameterError
-from privet.gates.masked.indicators import Published, Shelf
-from privet.gates.masked.routing import owned_share
+from privet.gates.masked.indicators import IndicatorCache, PublicationFormat
+from privet.gates.masked.routing import share_trivially
 from privet.runtime.runtime import Runtime
-from privet.runtime.workers import Head, Order
-from privet.spec.plan import Cuts, Plan, Shard
+from privet.runtime.workers import Command, WorkerHandle
+from privet.spec.plan import CutDisclosure, Plan, Shard
 
-Keep = Callable[[int, npt.NDArray[np.uint64]], None]
+ScoresCallback = Callable[[int, npt.NDArray[np.uint64]], None]
 """Keeps our share of the scores after so many tables, to go on from there."""
 
 
@@ -30,45 +30,45 @@ class ShardWorker(ABC):
     """The rows of one shard, and whoever works on them."""
 
     @abstractmethod
-    def resume(self, scores: npt.NDArray[np.uint64]) -> None:
+    def restore_scores(self, scores: npt.NDArray[np.uint64]) -> None:
         """Go on with the scores that an earlier training ended with."""
 
     @abstractmethod
-    def carry_out(self, order: Order) -> list[Share]:
+    def execute(self, command: Command) -> list[Share]:
         """Do something, and return the shares that were asked for."""
 
     @abstractmethod
-    def leave_table(self) -> None:
+    def end_table(self) -> None:
         """Leave the step of a table, when there is no more to do."""
 
 
 @dataclass(frozen=True, repr=False)
-class OwnData:
+class ProtocolInput:
     """What one participant brings to a training; the dealer brings nothing."""
 
     buckets: dict[int, BucketArray] = field(default_factory=dict)
     """The bucket of every row in each of its own features, by feature."""
     target: FloatArray | None = None
     """At the active participant, what its label makes of the outputs: (K, n_rows)."""
-    weight: FloatArray | None = None
+    sample_weight: FloatArray | None = None
     """There, where samples have weights: (n_samples,), in means."""
-    start: FloatArray | None = None
+    initial_scores: FloatArray | None = None
     """At the active participant, the scores that all samples start from: (K,)."""
     min_gain: float | None = None
     """At the active participant, what a test must gain, in the unit that its label is shared in."""
-    shelf: Shelf | None = None
+    indicator_cache: IndicatorCache | None = None
     """Where masked indicators are kept, if they are."""
 
 
-ABILITIES = {
-    "reveal_loss": ("has_loss", "has no loss"),
-    "validation": ("has_validation", "has no loss"),
-    "reveal_gain": ("has_gain", "tells no gains"),
-    "weighted": ("has_weights", "has no weights"),
-    "explain": ("explains", "derives no contributions"),
-    "monotone": ("has_constraints", "has no constraints"),
-    "keep_indicators": ("publishes", "publishes none"),
-    "shards": ("has_shards", "has no workers"),
+CAPABILITIES = {
+    "reveal_loss": ("supports_training_loss", "has no loss"),
+    "validation": ("supports_validation", "has no loss"),
+    "reveal_gain": ("supports_gain", "tells no gains"),
+    "weighted": ("supports_weights", "has no weights"),
+    "explain": ("supports_explanations", "derives no contributions"),
+    "monotone": ("supports_monotone", "has no constraints"),
+    "keep_indicators": ("supports_cached_indicators", "publishes none"),
+    "shards": ("supports_shards", "has no workers"),
 }
 """What can be asked of a training that not every suite does: what it says of that, and what is said
 of one that does not."""
@@ -94,20 +94,20 @@ class TrainedTable:
 
 
 @dataclass(frozen=True)
-class AppliedTests:
+class AppliedSplits:
     """The tests of some tables, as one participant knows them, applied to some samples."""
 
     shape: tuple[int, int, int]
     """(tables, depth, n_samples)."""
     owners: IndexArray | None
     """Who owns each test, (tables, depth); None at the dealer, which does not know."""
-    fails: BucketArray | None
+    goes_right: BucketArray | None
     """1 where a sample fails one of our own tests, (tables, depth, n_samples); None at the
     dealer."""
 
 
 @dataclass(frozen=True)
-class Reasons:
+class SharedContributions:
     """Shares of what features contribute to scores, by table and leaf. The dealer has shapes."""
 
     contributions: Share
@@ -117,48 +117,52 @@ class Reasons:
 
 
 @dataclass(frozen=True)
-class Groups:
+class SplitGroups:
     """Groups of tests, by what their contributions are added up for."""
 
     count: int
-    of_tests: IndexArray | None
+    of_splits: IndexArray | None
     """Which group each test is in, (tables, depth); None at the dealer, which does not know."""
 
 
-CHANCE_BITS = 24
+RIGHT_FRACTION_BITS = 24
 """Fraction bits of the chance that a test fails."""
 
 
-class Suite(ABC):
+class SecureProtocol(ABC):
     """One training, as one participant or the dealer takes part in it."""
 
     encoding: ClassVar[FixedPoint]
     """How leaf values, over Z64, and scores are encoded."""
-    has_loss: ClassVar[bool] = False
+    supports_training_loss: ClassVar[bool] = False
     """Whether it can reveal the training loss."""
-    has_weights: ClassVar[bool] = False
+    supports_weights: ClassVar[bool] = False
     """Whether samples may have weights."""
-    has_validation: ClassVar[bool] = False
+    supports_validation: ClassVar[bool] = False
     """Whether it can compute the loss on validation rows."""
-    has_constraints: ClassVar[bool] = False
+    supports_monotone: ClassVar[bool] = False
     """Whether scores can be kept from falling or rising as features grow."""
-    has_gain: ClassVar[bool] = False
+    supports_gain: ClassVar[bool] = False
     """Whether it can reveal what levels gain."""
-    one_output: ClassVar[bool] = False
+    has_single_output: ClassVar[bool] = False
     """Whether it learns one score a sample alone: a number, or one of two classes."""
-    explains: ClassVar[bool] = False
+    supports_explanations: ClassVar[bool] = False
     """Whether it can derive what features contribute to scores."""
-    several_dealers: ClassVar[bool] = False
+    supports_replicated_dealers: ClassVar[bool] = False
     """Whether three dealers can deal for it, none of whom knows a mask."""
-    has_shards: ClassVar[bool] = False
+    supports_shards: ClassVar[bool] = False
     """Whether rows can be in shards, each with workers of its own."""
-    publishes: ClassVar[bool] = False
+    supports_cached_indicators: ClassVar[bool] = False
     """Whether it publishes masked indicators, which can be kept for another training."""
-    cuts: ClassVar[tuple[Cuts, ...]] = ("hidden",)
+    cut_disclosures: ClassVar[tuple[CutDisclosure, ...]] = ("hidden",)
     """What may be told of the numbers of cuts; the first, unless a job says otherwise."""
 
     def __init__(
-        self, runtime: Runtime, plan: Plan, data: OwnData, workers: Sequence[Head] = ()
+        self,
+        runtime: Runtime,
+        plan: Plan,
+        data: ProtocolInput,
+        workers: Sequence[WorkerHandle] = (),
     ) -> None:
         """Take part with some data; with workers, if the plan has rows in shards."""
         self.runtime = runtime
@@ -166,14 +170,14 @@ class Suite(ABC):
         self.data = data
 
     @classmethod
-    def settled(cls, plan: Plan, n_parties: int) -> Plan:
+    def settle_plan(cls, plan: Plan, n_parties: int) -> Plan:
         """Return a plan that has masks; raise an InputError if the protocol cannot do it."""
-        plan = cls.with_masks(plan, n_parties)
-        cls.check(plan)
+        plan = cls.choose_masks(plan, n_parties)
+        cls.check_plan(plan)
         return plan
 
     @classmethod
-    def with_masks(cls, plan: Plan, n_parties: int) -> Plan:
+    def choose_masks(cls, plan: Plan, n_parties: int) -> Plan:
         """Return the plan with its masks, where terms leave them to the protocol."""
         if plan.params.masks == "lattice":
             raise ParameterError(
@@ -184,32 +188,32 @@ class Suite(ABC):
 
     @classmethod
     @abstractmethod
-    def check(cls, plan: Plan) -> None:
+    def check_plan(cls, plan: Plan) -> None:
         """Raise an InputError if the protocol cannot do what is planned."""
 
     @classmethod
     @abstractmethod
-    def memory(cls, plan: Plan) -> int:
+    def estimate_memory(cls, plan: Plan) -> int:
         """Return about how many bytes of memory a participant needs."""
 
     @classmethod
-    def stretch(cls, plan: Plan) -> Fraction:
+    def compute_label_stretch(cls, plan: Plan) -> Fraction:
         """Return what a label in a unit of its own is multiplied with, before it is shared."""
         return Fraction(1)
 
     @classmethod
-    def published(cls, plan: Plan) -> Published:
+    def choose_publication_format(cls, plan: Plan) -> PublicationFormat:
         """Return how masked indicators are published."""
         raise AssertionError(f"{cls.__name__} publishes no indicators")
 
     @classmethod
-    def multiplications(cls, plan: Plan) -> int:
+    def count_multiplications(cls, plan: Plan) -> int:
         """Return how many products of numbers a participant's dense work on a table takes."""
         return 0
 
     @classmethod
     @abstractmethod
-    def constants(cls, plan: Plan) -> dict[str, object]:
+    def list_public_constants(cls, plan: Plan) -> dict[str, object]:
         """Return every public number that multiplies a share, scales it or decides a shape.
 
         By what they are for, as integers, strings and lists of these: all compare digests of them
@@ -225,78 +229,87 @@ class Suite(ABC):
         """Train one more table after so many, and add its leaf values to the samples' scores."""
 
     @abstractmethod
-    def keep_scores(self) -> npt.NDArray[np.uint64]:
+    def snapshot_scores(self) -> npt.NDArray[np.uint64]:
         """Return our share of the scores of all rows, (K, n_rows), to go on from later.
 
         Those of rows that workers work on are kept by these, and are not among them.
         """
 
     @abstractmethod
-    def resume(self, scores: npt.NDArray[np.uint64]) -> None:
+    def restore_scores(self, scores: npt.NDArray[np.uint64]) -> None:
         """Go on, after `setup`, with the scores that an earlier training ended with."""
 
-    def loss_of(self, revealed: RingArray) -> float:
+    def decode_loss(self, revealed: RingArray) -> float:
         """Return the mean squared residual that a table's revealed loss stands for."""
         raise AssertionError(f"{type(self).__name__} reveals no loss")
 
-    def validation_loss(self) -> Share:
+    def compute_validation_loss(self) -> Share:
         """Return a share of the mean loss on validation rows, rounded exactly: (1,)."""
         raise AssertionError(f"{type(self).__name__} has no validation rows")
 
-    def validation_loss_of(self, revealed: RingArray) -> float:
+    def decode_validation_loss(self, revealed: RingArray) -> float:
         """Return the mean loss that such a number stands for, in the unit of what is shared."""
         raise AssertionError(f"{type(self).__name__} has no validation rows")
 
     @classmethod
-    def worker(
-        cls, runtime: Runtime, plan: Plan, shard: Shard, data: OwnData, keep: Keep | None
+    def create_shard_worker(
+        cls,
+        runtime: Runtime,
+        plan: Plan,
+        shard: Shard,
+        data: ProtocolInput,
+        on_scores: ScoresCallback | None,
     ) -> ShardWorker:
         """Return whoever works on the rows of one shard, which `data` are, for its head."""
         raise AssertionError(f"{cls.__name__} has no workers")
 
     @classmethod
     @abstractmethod
-    def infer(cls, runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:
+    def infer(cls, runtime: Runtime, splits: AppliedSplits, leaf_values: Share) -> Share:
         """Return a share of what tables, (tables, K, 2^depth), add to the scores: (K, N).
 
         In the ring that the leaf values are in.
         """
 
     @classmethod
-    def derive_reasons(
-        cls, runtime: Runtime, leaf_values: Share, chances: Share, features: IndexArray | None
-    ) -> Reasons:
+    def derive_contributions(
+        cls,
+        runtime: Runtime,
+        leaf_values: Share,
+        right_fractions: Share,
+        features: IndexArray | None,
+    ) -> SharedContributions:
         """Derive what the feature of each test contributes, from leaf values: (tables, K, 2^depth).
 
-        `chances` are those of failing a test, given the outcomes of earlier levels, with
-        CHANCE_BITS over Z32: (tables, 2^depth - 1), level by level. `features` are those tested,
-        (tables, depth); None at the dealer, which does not know.
+        `right_fractions` are those of failing a test, given the outcomes of earlier levels, with
+        RIGHT_FRACTION_BITS over Z32: (tables, 2^depth - 1), level by level. `features` are those
+        tested, (tables, depth); None at the dealer, which does not know.
         """
         raise AssertionError(f"{cls.__name__} derives no contributions")
 
     @classmethod
-    def infer_explained(
+    def infer_with_contributions(
         cls,
         runtime: Runtime,
-        tests: AppliedTests,
+        splits: AppliedSplits,
         leaf_values: Share,
         contributions: Share,
-        groups: Groups,
+        groups: SplitGroups,
     ) -> tuple[Share, Share]:
         """Return what `infer` returns, and what groups of tests contribute to it: (G, K, N).
 
-        `contributions` are those of `Reasons`.
+        `contributions` are those of `SharedContributions`.
         """
         raise AssertionError(f"{cls.__name__} explains nothing")
 
     @classmethod
-    def absolute_sums(cls, runtime: Runtime, contributions: Share) -> Share:
+    def sum_absolute_contributions(cls, runtime: Runtime, contributions: Share) -> Share:
         """Return shares of sums of absolute contributions, (G, K) over Z64: of (G, K, N)."""
         raise AssertionError(f"{cls.__name__} explains nothing")
 
     @classmethod
-    def reveal_means(
-        cls, runtime: Runtime, total: Share, n_samples: int, bits: tuple[int, int], to: int
+    def reveal_mean_contributions(
+        cls, runtime: Runtime, total: Share, n_samples: int, bits: tuple[int, int], recipient: int
     ) -> FloatArray | None:
         """Reveal means to one participant, (G, K), from sums over so many samples.
 
@@ -305,19 +318,22 @@ class Suite(ABC):
         raise AssertionError(f"{cls.__name__} explains nothing")
 
 
-def refuse_lacks(
-    suite: type[Suite], protocol: str, asked: Mapping[str, object], where: str = ""
+def require_capabilities(
+    protocol_type: type[SecureProtocol],
+    protocol: str,
+    requested: Mapping[str, object],
+    where: str = "",
 ) -> None:
     """Raise ParameterError for what is asked, by its key among ABILITIES, and a suite does not."""
-    for key, wanted in asked.items():
-        ability, lack = ABILITIES[key]
-        if wanted and not getattr(suite, ability):
+    for key, wanted in requested.items():
+        ability, lack = CAPABILITIES[key]
+        if wanted and not getattr(protocol_type, ability):
             raise ParameterError(f"{where}{key}: the protocol {protocol} {lack}; use masked")
 
 
-def start_share(
+def share_initial_scores(
     runtime: Runtime,
-    start: FloatArray | None,
+    initial_scores: FloatArray | None,
     encoding: FixedPoint,
     shape: tuple[int, int],
     ring: Ring,
@@ -327,12 +343,12 @@ def start_share(
     Nobody else knows where, and nothing is sent. To be masked.
     """
     own = None
-    if start is not None:
-        own = np.broadcast_to(encoding.encode(start).astype(ring.dtype)[:, None], shape)
-    return owned_share(runtime, own, shape, ring)
+    if initial_scores is not None:
+        own = np.broadcast_to(encoding.encode(initial_scores).astype(ring.dtype)[:, None], shape)
+    return share_trivially(runtime, own, shape, ring)
 
 
-def target_share(
+def share_target(
     runtime: Runtime,
     active: int,
     target: FloatArray | None,

@@ -30,7 +30,7 @@ class Traffic:
         )
 
 
-class Figures(NamedTuple):
+class MeterTotals(NamedTuple):
     """What a meter comes to: what is told of it while work goes on."""
 
     rounds: int = 0
@@ -41,13 +41,13 @@ class Figures(NamedTuple):
     dealt: int = 0
     """Bytes from the dealer, or dealers."""
 
-    def with_group(self, members: Sequence[Figures]) -> Figures:
-        """Add those of some who work side by side, as `Meter.add_group` does."""
+    def add_parallel(self, members: Sequence[MeterTotals]) -> MeterTotals:
+        """Add those of some who work side by side, as `Meter.add_parallel` does."""
         if not members:
             return self
         rounds = self.rounds + members[0].rounds
         _, sent, received, dealt = map(sum, zip(self, *members, strict=True))
-        return Figures(rounds, sent, received, dealt)
+        return MeterTotals(rounds, sent, received, dealt)
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Meter:
         for step, seconds in other.seconds.items():
             self.seconds[step] += seconds
 
-    def add_group(self, members: Sequence[Meter]) -> None:
+    def add_parallel(self, members: Sequence[Meter]) -> None:
         """Add what some have metered who work side by side: the delays of one are those of all."""
         for number, member in enumerate(members):
             for phase in ("online", "offline"):
@@ -76,12 +76,12 @@ class Meter:
                 for step, traffic in getattr(member, phase).items():
                     steps[step] += traffic if number == 0 else replace(traffic, rounds=0)
 
-    def figures(self) -> Figures:
+    def summarise(self) -> MeterTotals:
         """Return what it comes to so far."""
-        online, offline = self.total(), self.total("offline")
-        return Figures(online.rounds, online.sent, online.received, offline.received)
+        online, offline = self.sum_traffic(), self.sum_traffic("offline")
+        return MeterTotals(online.rounds, online.sent, online.received, offline.received)
 
-    def packed(self) -> dict[str, dict[str, list[int]]]:
+    def to_dict(self) -> dict[str, dict[str, list[int]]]:
         """Return it without times, as it is told to somebody else."""
         return {
             phase: {step: list(astuple(traffic)) for step, traffic in getattr(self, phase).items()}
@@ -89,16 +89,16 @@ class Meter:
         }
 
     @classmethod
-    def unpacked(cls, told: Mapping[str, Mapping[str, Sequence[int]]]) -> Meter:
+    def from_dict(cls, content: Mapping[str, Mapping[str, Sequence[int]]]) -> Meter:
         """Return what was told; raise TypeError, KeyError or ValueError if that is none."""
         found = cls()
         for phase in ("online", "offline"):
-            for step, (rounds, messages, sent, received) in told[phase].items():
+            for step, (rounds, messages, sent, received) in content[phase].items():
                 numbers = (int(rounds), int(messages), int(sent), int(received))
                 getattr(found, phase)[str(step)] = Traffic(*numbers)
         return found
 
-    def total(self, phase: str = "online", within: str = "") -> Traffic:
+    def sum_traffic(self, phase: str = "online", within: str = "") -> Traffic:
         """Return the sum over all steps, or over one and the steps inside it."""
         steps: dict[str, Traffic] = getattr(self, phase)
         prefix = f"{within}/" if within else ""
@@ -106,34 +106,36 @@ class Meter:
 
 
 @dataclass(frozen=True)
-class Disclosure:
+class LedgerEntry:
     """One reveal."""
 
-    what: str
-    to: tuple[str, ...]
-    count: int
+    disclosure: str
+    recipients: tuple[str, ...]
+    n_elements: int
     """How many elements."""
     step: str
 
 
 @dataclass
-class Ledger:
+class DisclosureLedger:
     """All reveals that this participant took part in, in order."""
 
-    entries: list[Disclosure] = field(default_factory=list)
+    entries: list[LedgerEntry] = field(default_factory=list)
 
-    def record(self, what: str, to: tuple[str, ...], count: int, step: str) -> None:
+    def record(
+        self, disclosure: str, recipients: tuple[str, ...], n_elements: int, step: str
+    ) -> None:
         """Write a reveal down."""
-        self.entries.append(Disclosure(what, to, count, step))
+        self.entries.append(LedgerEntry(disclosure, recipients, n_elements, step))
 
-    def summary(self) -> list[Disclosure]:
+    def summarise(self) -> list[LedgerEntry]:
         """Return one entry for each thing, audience and step, with the counts added up."""
         totals: dict[tuple[str, tuple[str, ...], str], int] = {}
         for entry in self.entries:
-            key = (entry.what, entry.to, entry.step)
-            totals[key] = totals.get(key, 0) + entry.count
-        return [Disclosure(what, to, n, step) for (what, to, step), n in totals.items()]
+            key = (entry.disclosure, entry.recipients, entry.step)
+            totals[key] = totals.get(key, 0) + entry.n_elements
+        return [LedgerEntry(what, to, n, step) for (what, to, step), n in totals.items()]
 
     def compact(self) -> None:
         """Keep the summary alone: for programs that never end."""
-        self.entries = self.summary()
+        self.entries = self.summarise()

@@ -12,24 +12,24 @@ from math import prod
 
 import numpy as np
 
-from privet.arithmetic.packing import decode, encode
+from privet.arithmetic.packing import pack_elements, unpack_elements
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Elements
 from privet.transport.channel import Array, Expected
 
-ANNOUNCED = Expected(np.dtype(np.uint32), (1,))
+EXPECTED_ANNOUNCEMENT = Expected(np.dtype(np.uint32), (1,))
 """A small number, as it is announced."""
 
 
 @dataclass(frozen=True)
-class Letter:
+class Payload:
     """Vectors of known rings and lengths as one message."""
 
     rings: Sequence[Ring]
     lengths: Sequence[int]
 
     @classmethod
-    def of(cls, ring: Ring, shape: tuple[int, ...]) -> Letter:
+    def for_array(cls, ring: Ring, shape: tuple[int, ...]) -> Payload:
         """Return the letter that carries one array."""
         return cls([ring], [prod(shape)])
 
@@ -37,35 +37,37 @@ class Letter:
     def nbytes(self) -> int:
         """How many bytes it has."""
         if len(self.rings) == 1:
-            return self.rings[0].wire_bytes(self.lengths[0])
-        return sum(r.wire_bytes(length) for r, length in zip(self.rings, self.lengths, strict=True))
+            return self.rings[0].count_packed_bytes(self.lengths[0])
+        return sum(
+            r.count_packed_bytes(length) for r, length in zip(self.rings, self.lengths, strict=True)
+        )
 
     @property
-    def kind(self) -> Expected:
+    def expected(self) -> Expected:
         """The type and shape of the message."""
         if len(self.rings) == 1 and self.rings[0].is_word:
             return Expected(self.rings[0].dtype, (self.lengths[0],))
         return Expected(np.dtype(np.uint8), (self.nbytes,))
 
-    def write(self, arrays: Sequence[RingArray]) -> Array:
+    def encode(self, arrays: Sequence[RingArray]) -> Array:
         """Return the message."""
         if len(arrays) == 1:
-            return encode(self.rings[0], arrays[0].reshape(-1))
-        parts = [encode(r, a.reshape(-1)) for r, a in zip(self.rings, arrays, strict=True)]
+            return pack_elements(self.rings[0], arrays[0].reshape(-1))
+        parts = [pack_elements(r, a.reshape(-1)) for r, a in zip(self.rings, arrays, strict=True)]
         raw = [np.ascontiguousarray(part).view(np.uint8) for part in parts]
         return np.concatenate(raw) if raw else np.empty(0, dtype=np.uint8)
 
-    def read(self, message: Array) -> list[RingArray]:
+    def decode(self, message: Array) -> list[RingArray]:
         """Return the vectors of a message."""
         if len(self.rings) == 1:
-            return [decode(self.rings[0], message, self.lengths[0])]
+            return [unpack_elements(self.rings[0], message, self.lengths[0])]
         vectors, start = [], 0
         for ring, length in zip(self.rings, self.lengths, strict=True):
-            end = start + ring.wire_bytes(length)
+            end = start + ring.count_packed_bytes(length)
             part = message[start:end]
             if ring.is_word:  # a copy, since a view could be of numbers that are not aligned
                 part = part.copy().view(ring.dtype)
-            vectors.append(decode(ring, part, length))
+            vectors.append(unpack_elements(ring, part, length))
             start = end
         return vectors
 
@@ -77,7 +79,7 @@ Exchange = Callable[[dict[str, Array], dict[str, Expected]], dict[str, Array]]
 
 
 @dataclass(frozen=True)
-class Link:
+class NetworkModel:
     """What carries the bytes of all participants: it decides how an opening travels."""
 
     delay: float
@@ -85,18 +87,18 @@ class Link:
     rate: float
     """In bytes a second, shared by all."""
 
-    def most_at_once(self, n_parties: int) -> int:
+    def max_all_to_all_bytes(self, n_parties: int) -> int:
         """Return up to how many bytes one delay and all bytes cost less than two and a part."""
         return int(self.delay * self.rate / ((n_parties - 1) * max(1, n_parties - 2)))
 
 
-USUAL_BYTES = 12_000
+DEFAULT_ALL_TO_ALL_BYTES = 12_000
 """Openings of up to this many bytes go all-to-all where nobody knows the link. For four
 participants that share 100 Mbit/s with a delay of 5 ms, it costs within a percent of the best."""
 
 
 @dataclass(frozen=True)
-class Travel:
+class OpeningPlan:
     """How vectors of some rings and lengths are opened by n participants.
 
     All-to-all: one delay, in which each sends everything to all. In slices: each adds one slice up
@@ -106,46 +108,50 @@ class Travel:
     rings: Sequence[Ring]
     lengths: Sequence[int]
     n_parties: int
-    link: Link | None = None
+    network: NetworkModel | None = None
 
     @property
-    def whole(self) -> Letter:
+    def payload(self) -> Payload:
         """All vectors as one letter."""
-        return Letter(self.rings, self.lengths)
+        return Payload(self.rings, self.lengths)
 
     @property
-    def in_slices(self) -> bool:
+    def is_reduce_scatter(self) -> bool:
         """Whether they are added up slice by slice."""
         if self.n_parties == 2:
             return False
-        most = USUAL_BYTES if self.link is None else self.link.most_at_once(self.n_parties)
-        return self.whole.nbytes > most
+        most = (
+            DEFAULT_ALL_TO_ALL_BYTES
+            if self.network is None
+            else self.network.max_all_to_all_bytes(self.n_parties)
+        )
+        return self.payload.nbytes > most
 
-    def cuts(self) -> list[list[slice]]:
+    def slice_bounds(self) -> list[list[slice]]:
         """Return each participant's slice of each vector; lengths differ by one at most."""
         n = self.n_parties
         return [[slice(s * k // n, s * (k + 1) // n) for s in self.lengths] for k in range(n)]
 
     @property
-    def slices(self) -> list[Letter]:
+    def slice_payloads(self) -> list[Payload]:
         """Each participant's slices as a letter."""
-        return [Letter(self.rings, [c.stop - c.start for c in cut]) for cut in self.cuts()]
+        return [Payload(self.rings, [c.stop - c.start for c in cut]) for cut in self.slice_bounds()]
 
     @property
     def rounds(self) -> int:
         """How many delays the opening takes."""
-        return 2 if self.in_slices else 1
+        return 2 if self.is_reduce_scatter else 1
 
     @property
     def nbytes(self) -> int:
         """How many bytes all participants send."""
         n = self.n_parties
-        if self.in_slices:
-            return 2 * (n - 1) * sum(letter.nbytes for letter in self.slices)
-        return n * (n - 1) * self.whole.nbytes
+        if self.is_reduce_scatter:
+            return 2 * (n - 1) * sum(letter.nbytes for letter in self.slice_payloads)
+        return n * (n - 1) * self.payload.nbytes
 
 
-def merged(values: Sequence[Elements]) -> tuple[list[Ring], list[int]]:
+def merge_vectors(values: Sequence[Elements]) -> tuple[list[Ring], list[int]]:
     """Return the rings and lengths that values are opened with: as one vector, if over one ring."""
     rings, lengths = [x.ring for x in values], [x.size for x in values]
     if all(ring is rings[0] for ring in rings):
@@ -153,65 +159,71 @@ def merged(values: Sequence[Elements]) -> tuple[list[Ring], list[int]]:
     return rings, lengths
 
 
-class Opening:
+class Opener:
     """How one participant opens vectors with the others."""
 
     def __init__(
-        self, names: Sequence[str], index: int, exchange: Exchange, link: Link | None
+        self, names: Sequence[str], index: int, exchange: Exchange, network: NetworkModel | None
     ) -> None:
         self._names = names
         self._index = index
         self._exchange = exchange
-        self._link = link
+        self._link = network
         self._all = range(len(names))
         self._others = [k for k in self._all if k != index]
         self._peers = [names[k] for k in self._others]
 
-    def totals(self, parts: list[RingArray], fold: Fold, rings: list[Ring]) -> list[RingArray]:
+    def open_sums(
+        self, parts: list[RingArray], sum_pieces: Fold, rings: list[Ring]
+    ) -> list[RingArray]:
         """Return the sums of everybody's vectors."""
-        travel = Travel(rings, [part.size for part in parts], len(self._names), self._link)
-        return (self._slice_by_slice if travel.in_slices else self._at_once)(parts, fold, travel)
-
-    def _at_once(self, parts: list[RingArray], fold: Fold, travel: Travel) -> list[RingArray]:
-        """Send everything to everybody, and add up."""
-        letter = travel.whole
-        received = self._exchange(
-            dict.fromkeys(self._peers, letter.write(parts)),
-            dict.fromkeys(self._peers, letter.kind),
+        travel = OpeningPlan(rings, [part.size for part in parts], len(self._names), self._link)
+        return (self._reduce_scatter if travel.is_reduce_scatter else self._all_to_all)(
+            parts, sum_pieces, travel
         )
-        pieces = [parts, *(letter.read(theirs) for theirs in received.values())]
-        return fold(pieces, [slice(0, part.size) for part in parts])
 
-    def _slice_by_slice(
-        self, parts: list[RingArray], fold: Fold, travel: Travel
+    def _all_to_all(
+        self, parts: list[RingArray], sum_pieces: Fold, plan: OpeningPlan
+    ) -> list[RingArray]:
+        """Send everything to everybody, and add up."""
+        letter = plan.payload
+        received = self._exchange(
+            dict.fromkeys(self._peers, letter.encode(parts)),
+            dict.fromkeys(self._peers, letter.expected),
+        )
+        pieces = [parts, *(letter.decode(theirs) for theirs in received.values())]
+        return sum_pieces(pieces, [slice(0, part.size) for part in parts])
+
+    def _reduce_scatter(
+        self, parts: list[RingArray], sum_pieces: Fold, plan: OpeningPlan
     ) -> list[RingArray]:
         """Send slice k to participant k; add our own slice up; send the sum to all."""
-        cuts, letters = travel.cuts(), travel.slices
+        cuts, letters = plan.slice_bounds(), plan.slice_payloads
         sliced = [[part[c] for part, c in zip(parts, cut, strict=True)] for cut in cuts]
         ours = letters[self._index]
 
         received = self._exchange(
-            {self._names[k]: letters[k].write(sliced[k]) for k in self._others},
-            dict.fromkeys(self._peers, ours.kind),
+            {self._names[k]: letters[k].encode(sliced[k]) for k in self._others},
+            dict.fromkeys(self._peers, ours.expected),
         )
-        pieces = [sliced[self._index], *(ours.read(theirs) for theirs in received.values())]
-        sums = fold(pieces, cuts[self._index])
+        pieces = [sliced[self._index], *(ours.decode(theirs) for theirs in received.values())]
+        sums = sum_pieces(pieces, cuts[self._index])
 
         received = self._exchange(
-            dict.fromkeys(self._peers, ours.write(sums)),
-            {self._names[k]: letters[k].kind for k in self._others},
+            dict.fromkeys(self._peers, ours.encode(sums)),
+            {self._names[k]: letters[k].expected for k in self._others},
         )
         totals = [np.empty_like(part) for part in parts]
         for k in self._all:
-            found = sums if k == self._index else letters[k].read(received[self._names[k]])
+            found = sums if k == self._index else letters[k].decode(received[self._names[k]])
             for total, cut, piece in zip(totals, cuts[k], found, strict=True):
                 total[cut] = piece
         return totals
 
 
-def add_up(ring: Ring, parts: Sequence[RingArray]) -> RingArray:
+def sum_shares(ring: Ring, parts: Sequence[RingArray]) -> RingArray:
     """Return the sum of two or more equally shaped arrays."""
     total = ring.add(parts[0], parts[1])
     for part in parts[2:]:
-        ring.accumulate(total, part)
+        ring.add_in_place(total, part)
     return total

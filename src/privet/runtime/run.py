@@ -11,37 +11,46 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privet.arithmetic.shares import HOLDERS
+from privet.arithmetic.shares import N_HOLDERS
 from privet.errors import ParameterError, ResultError
-from privet.runtime.accounting import Ledger, Meter
-from privet.runtime.correlations.dealer import Dealer, SoleDealer
-from privet.runtime.correlations.files import DealtSource, FileSink, framing_bytes
-from privet.runtime.correlations.replicated import Fellows, OneOfThree, SinkOfThree
-from privet.runtime.correlations.source import LiveSink, LiveSource, Source, Undealt
-from privet.runtime.cost import Counter
+from privet.runtime.accounting import DisclosureLedger, Meter
+from privet.runtime.correlations.dealer import Dealer, SingleDealer
+from privet.runtime.correlations.files import (
+    PreprocessingFileWriter,
+    PreprocessingReceiver,
+    count_framing_bytes,
+)
+from privet.runtime.correlations.replicated import DealerPeers, ReplicatedDealer, ReplicatedSender
+from privet.runtime.correlations.source import (
+    CorrelationReceiver,
+    LiveReceiver,
+    LiveSender,
+    NoCorrelations,
+)
+from privet.runtime.cost import CostCounter
 from privet.runtime.party import Party
 from privet.transport.channel import Channel
 from privet.transport.frames import HEADER_BYTES
 from privet.transport.tls import Identity
 
 Program = Callable[..., Any]
-OnProgress = Callable[[int], None]
-DEALER = "dealer"
-_TOGETHER = 0.5  # seconds for the others to find what we have found
+ProgressCallback = Callable[[int], None]
+DEALER_NAME = "dealer"
+_ERROR_GRACE_SECONDS = 0.5  # seconds for the others to find what we have found
 
 
 @dataclass
-class Record:
+class PartyResult:
     """What comes out of one participant."""
 
     result: Any
     meter: Meter
-    ledger: Ledger
+    ledger: DisclosureLedger
     peak_rss_mb: float
 
 
 @dataclass
-class Dealt:
+class DealerResult:
     """What dealing took."""
 
     seconds: float
@@ -50,91 +59,93 @@ class Dealt:
     """What was sent to other dealers, and received from them."""
 
 
-def check_dealers(count: int) -> int:
+def check_dealer_count(count: int) -> int:
     """Return how many dealers there are; raise ParameterError unless that is one or three."""
-    if count not in (1, HOLDERS):
+    if count not in (1, N_HOLDERS):
         raise ParameterError(f"dealers: there are one or three, not {count}")
     return count
 
 
-def dealer_names(count: int) -> tuple[str, ...]:
+def make_dealer_names(count: int) -> tuple[str, ...]:
     """Return what one dealer is called, or three."""
-    return (DEALER,) if count == 1 else tuple(f"{DEALER}{k + 1}" for k in range(count))
+    return (DEALER_NAME,) if count == 1 else tuple(f"{DEALER_NAME}{k + 1}" for k in range(count))
 
 
-HEAD = "head"
+COORDINATOR_NAME = "head"
 """What a head is called by its workers."""
 
 
-def worker_name(shard: int) -> str:
+def make_worker_name(shard: int) -> str:
     """Return what a worker is called: by its shard, counted from 1."""
     return f"worker{shard + 1}"
 
 
-def worker_names(shards: int) -> list[str]:
+def make_worker_names(n_shards: int) -> list[str]:
     """Return what workers are called; without shards there are none."""
-    return [worker_name(shard) for shard in range(shards)] if shards > 1 else []
+    return [make_worker_name(shard) for shard in range(n_shards)] if n_shards > 1 else []
 
 
-def bytes_ahead(
+def count_preprocessing_bytes(
     program: Program,
     names: Sequence[str],
     identity: Identity,
-    terms: Mapping[str, Any],
-    fellows: Fellows | None = None,
+    settings: Mapping[str, Any],
+    dealer_peers: DealerPeers | None = None,
 ) -> int:
     """Return how much room a dealer's files take, all together, by counting the program through.
 
     Of three dealers, each writes about a third of that.
     """
-    counter = Counter(len(names))
+    counter = CostCounter(len(names))
     program(counter, None)
-    corrections = counter.total.offline + HEADER_BYTES * counter.corrections
-    return corrections + framing_bytes(names, identity, terms, fellows)
+    corrections = counter.total.offline_bytes + HEADER_BYTES * counter.n_corrections
+    return corrections + count_framing_bytes(names, identity, settings, dealer_peers)
 
 
-def deal_ahead(
+def preprocess(
     program: Program,
     names: Sequence[str],
     folder: str | Path,
     identity: Identity,
-    terms: Mapping[str, Any],
-    on_progress: OnProgress | None = None,
-    fellows: Fellows | None = None,
+    settings: Mapping[str, Any],
+    on_progress: ProgressCallback | None = None,
+    dealer_peers: DealerPeers | None = None,
 ) -> list[Path]:
     """Run a program as the dealer, before anybody is there; return each participant's file.
 
     One of three dealers does so with its fellows.
     """
-    paths, _ = deal_ahead_metered(program, names, folder, identity, terms, on_progress, fellows)
+    paths, _ = preprocess_metered(
+        program, names, folder, identity, settings, on_progress, dealer_peers
+    )
     return paths
 
 
-def deal_ahead_metered(
+def preprocess_metered(
     program: Program,
     names: Sequence[str],
     folder: str | Path,
     identity: Identity,
-    terms: Mapping[str, Any],
-    on_progress: OnProgress | None = None,
-    fellows: Fellows | None = None,
-) -> tuple[list[Path], Dealt]:
-    """Do what `deal_ahead` does; return also what it took."""
+    settings: Mapping[str, Any],
+    on_progress: ProgressCallback | None = None,
+    dealer_peers: DealerPeers | None = None,
+) -> tuple[list[Path], DealerResult]:
+    """Do what `preprocess` does; return also what it took."""
     started = time.thread_time()
-    sink = FileSink(folder, names, identity, terms, fellows)
+    sink = PreprocessingFileWriter(folder, names, identity, settings, dealer_peers)
     try:
         dealer: Dealer
-        if fellows is None:
-            dealer = SoleDealer(len(names), sink)
+        if dealer_peers is None:
+            dealer = SingleDealer(len(names), sink)
         else:
-            dealer = OneOfThree(len(names), sink, fellows)
+            dealer = ReplicatedDealer(len(names), sink, dealer_peers)
         dealer.on_progress = on_progress
         program(dealer, None)
         dealer.close()
     except BaseException:
-        sink.abandon()
+        sink.discard()
         raise
-    return sink.paths, _dealt(dealer, started)
+    return sink.paths, _make_dealer_result(dealer, started)
 
 
 def run_party(
@@ -143,31 +154,31 @@ def run_party(
     names: Sequence[str],
     data: Any,
     channel: Channel,
-    correlations: DealtSource | Undealt | None = None,
-    on_progress: OnProgress | None = None,
-    dealers: Sequence[str] = (DEALER,),
-) -> Record:
+    preprocessing: PreprocessingReceiver | NoCorrelations | None = None,
+    on_progress: ProgressCallback | None = None,
+    dealers: Sequence[str] = (DEALER_NAME,),
+) -> PartyResult:
     """Run a program as one participant, with live dealers, a file that was taken, or none."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(channel)
-        source: Source = LiveSource(channel, dealers)
-        if correlations is not None:
-            source = stack.enter_context(contextlib.closing(correlations))
+        source: CorrelationReceiver = LiveReceiver(channel, dealers)
+        if preprocessing is not None:
+            source = stack.enter_context(contextlib.closing(preprocessing))
         party = Party(index, names, channel, source)
-        stack.callback(party.release)
+        stack.callback(party.shut_down)
         party.on_progress = on_progress
         try:
             result = program(party, data)
         except ResultError:
             # All find the same in this round, if we do not hang up on those who wait for others.
             channel.flush()
-            time.sleep(_TOGETHER)
+            time.sleep(_ERROR_GRACE_SECONDS)
             raise
         party.finish()
-        return Record(result, party.meter, party.ledger, peak_rss_mb())
+        return PartyResult(result, party.meter, party.ledger, measure_peak_rss_mb())
 
 
-def peak_rss_mb() -> float:
+def measure_peak_rss_mb() -> float:
     """Return the most memory that this process has taken."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
@@ -177,26 +188,26 @@ def run_dealer(
     program: Program,
     names: Sequence[str],
     channel: Channel,
-    dealers: Sequence[str] = (DEALER,),
-) -> Dealt:
+    dealers: Sequence[str] = (DEALER_NAME,),
+) -> DealerResult:
     """Run a program as the dealer, or one of three, and return what that took."""
     started = time.thread_time()
     with channel:
-        channel.where = lambda: "start"
-        dealer = dealer_of(names, channel, dealers)
-        channel.where = lambda: dealer.step_name
+        channel.current_step = lambda: "start"
+        dealer = create_dealer(names, channel, dealers)
+        channel.current_step = lambda: dealer.step_name
         program(dealer, None)
         dealer.close()
-    return _dealt(dealer, started)
+    return _make_dealer_result(dealer, started)
 
 
-def _dealt(dealer: Dealer, started: float) -> Dealt:
-    return Dealt(time.thread_time() - started + dealer.seconds_aside, dealer.meter)
+def _make_dealer_result(dealer: Dealer, started: float) -> DealerResult:
+    return DealerResult(time.thread_time() - started + dealer.background_seconds, dealer.meter)
 
 
-def dealer_of(names: Sequence[str], channel: Channel, dealers: Sequence[str]) -> Dealer:
+def create_dealer(names: Sequence[str], channel: Channel, dealers: Sequence[str]) -> Dealer:
     """Return the dealer that a channel belongs to, once all have its part of their seeds."""
     if len(dealers) == 1:
-        return SoleDealer(len(names), LiveSink(channel, names))
-    fellows = Fellows(dealers.index(channel.name), dealers, channel)
-    return OneOfThree(len(names), SinkOfThree(channel, names, fellows), fellows)
+        return SingleDealer(len(names), LiveSender(channel, names))
+    fellows = DealerPeers(dealers.index(channel.name), dealers, channel)
+    return ReplicatedDealer(len(names), ReplicatedSender(channel, names, fellows), fellows)

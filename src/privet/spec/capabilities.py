@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from privet.boosting.training import SUITES
+from privet.boosting.training import PROTOCOL_TYPES
 from privet.errors import ParameterError
-from privet.protocols.protocol import ABILITIES, refuse_lacks
+from privet.protocols.protocol import CAPABILITIES, require_capabilities
 from privet.spec.params import Params
 from privet.spec.sampling import check_patience
 
-PROTOCOL_TERMS = tuple(key for key in ABILITIES if key not in ("validation", "shards"))
+PROTOCOL_SETTINGS = tuple(key for key in CAPABILITIES if key not in ("validation", "shards"))
 """Terms of a job that not every protocol has."""
 
 
-def check_abilities(protocol: str, said: Mapping[str, object], params: Params) -> None:
+def check_capabilities(protocol: str, settings: Mapping[str, object], params: Params) -> None:
     """Raise ValueError for what a protocol has not, or what goes with validation rows alone."""
-    suite = SUITES[protocol]
-    refuse_lacks(suite, protocol, {key: said[key] for key in PROTOCOL_TERMS})
-    refuse_lacks(suite, protocol, {"validation": params.validation}, "params.")
-    if suite.one_output and params.objective.outputs > 1:
+    suite = PROTOCOL_TYPES[protocol]
+    require_capabilities(suite, protocol, {key: settings[key] for key in PROTOCOL_SETTINGS})
+    require_capabilities(suite, protocol, {"validation": params.validation}, "params.")
+    if suite.has_single_output and params.objective.n_outputs > 1:
         raise ValueError(f"classes: the protocol {protocol} has two, not {params.classes}")
-    if said["reveal_validation"] and not params.validation:
+    if settings["reveal_validation"] and not params.validation:
         raise ValueError("reveal_validation: there are no validation rows; set validation")
-    if said["reveal_importances"] and not (said["explain"] and params.validation):
+    if settings["reveal_importances"] and not (settings["explain"] and params.validation):
         raise ValueError(
             "reveal_importances: are means of what `explain` derives, over validation rows; say "
             "explain, and set validation in params"

@@ -15,22 +15,22 @@ from pydantic.fields import FieldInfo
 from typing_extensions import Self
 
 from privet.arrays import FloatArray
-from privet.objectives.base import LARGEST, Objective
-from privet.objectives.regression import MOST_CLASSES, OBJECTIVES, objective_of
-from privet.schema import Config, quoted
+from privet.objectives.base import MAX_LABEL, Objective
+from privet.objectives.regression import MAX_CLASSES, OBJECTIVES, create_objective
+from privet.schema import Config, quote_untrusted
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _known(task: str) -> str:
     if task not in OBJECTIVES:
-        raise ValueError(f"{quoted(task)!r} is none of {', '.join(OBJECTIVES)}")
+        raise ValueError(f"{quote_untrusted(task)!r} is none of {', '.join(OBJECTIVES)}")
     return task
 
 
-MOST_TABLES = 10_000
-Tables = Annotated[int, Field(ge=1, le=MOST_TABLES)]
-Masks = Literal["auto", "uniform", "lattice"]
+MAX_TABLES = 10_000
+TableCount = Annotated[int, Field(ge=1, le=MAX_TABLES)]
+MaskKind = Literal["auto", "uniform", "lattice"]
 """Of what is summed over rows."""
 Task = Annotated[str, AfterValidator(_known)]
 """The name of an objective, as jobs and files have it."""
@@ -46,10 +46,10 @@ class Params(Config):
 
     task: Task
     """The objective's name."""
-    classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)] = 2
+    classes: Annotated[int, Field(ge=2, le=MAX_CLASSES)] = 2
     """How many values the label of a classification has. All know, since every one of them has
     scores of its own, unless there are two."""
-    tables: Annotated[Tables, Field(description="How many decision tables.")] = 50
+    tables: Annotated[TableCount, Field(description="How many decision tables.")] = 50
     """T: trained one after the other."""
     depth: Annotated[int, Field(ge=1, le=10, description="How many tests in a table, 1 to 10.")] = 5
     """D: a table has 2^D leaf values."""
@@ -68,8 +68,8 @@ class Params(Config):
     base_score: Annotated[
         float | None,
         Field(
-            ge=-LARGEST,
-            le=LARGEST,
+            ge=-MAX_LABEL,
+            le=MAX_LABEL,
             description="Score before the first table; by default the mean label, or its log-odds.",
         ),
     ] = None
@@ -108,7 +108,7 @@ class Params(Config):
     ] = None
     """The tables up to the smallest loss are kept. None: all tables are trained and kept."""
     masks: Annotated[
-        Masks,
+        MaskKind,
         Field(description="Masks of rows: uniform, lattice (for many rows), or auto."),
     ] = "auto"
     """Lattice ones (docs/decisions/0036-lattice-masks.md) assume that ring-LWE is hard. What `auto`
@@ -123,38 +123,40 @@ class Params(Config):
 
     @model_validator(mode="after")
     def _has_an_objective(self) -> Self:
-        objective_of(self.task, self.classes)
+        create_objective(self.task, self.classes)
         return self
 
     @property
     def objective(self) -> Objective:
         """What is learned."""
-        return objective_of(self.task, self.classes)
+        return create_objective(self.task, self.classes)
 
-    def start(self, label: FloatArray, weight: FloatArray | None = None) -> FloatArray:
+    def compute_initial_scores(
+        self, label: FloatArray, sample_weight: FloatArray | None = None
+    ) -> FloatArray:
         """Return the scores that all samples start from: (K,)."""
         if self.base_score is None:
-            return self.objective.start(label, weight)
-        return np.full(self.objective.outputs, self.base_score)
+            return self.objective.compute_initial_scores(label, sample_weight)
+        return np.full(self.objective.n_outputs, self.base_score)
 
     @property
-    def leaves(self) -> int:
+    def n_leaves(self) -> int:
         """2^D: how many leaf values a table has."""
         return 1 << self.depth
 
     @property
-    def candidates(self) -> int:
+    def max_cut_count(self) -> int:
         """B - 1: how many tests of one feature a level chooses among."""
         return self.buckets - 1
 
 
-def hyper_parameters() -> dict[str, FieldInfo]:
+def list_hyper_parameters() -> dict[str, FieldInfo]:
     """Return the hyper-parameters that are a matter of choice, by name: not what is learned."""
     learned = ("task", "classes")
     return {name: field for name, field in Params.model_fields.items() if name not in learned}
 
 
-def spelled_out(
+def with_hyper_parameters(
     annotation: Callable[[FieldInfo], Any] = lambda field: field.annotation,
     also: Callable[..., Any] | None = None,
 ) -> Callable[[_Function], _Function]:
@@ -168,7 +170,7 @@ def spelled_out(
     def decorate(function: _Function) -> _Function:
         signature = inspect.signature(function, eval_str=True)
         own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        fields = {k: v for k, v in hyper_parameters().items() if k not in signature.parameters}
+        fields = {k: v for k, v in list_hyper_parameters().items() if k not in signature.parameters}
         if also is not None:
             others = inspect.signature(also).parameters.values()
             own += [p for p in others if p.kind is p.KEYWORD_ONLY and p.name not in fields]

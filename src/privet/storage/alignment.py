@@ -18,33 +18,39 @@ import numpy as np
 from pydantic import Field
 
 from privet.arrays import IndexArray
-from privet.config.job import MOST_ROWS, Job
+from privet.config.job import MAX_ALIGNED_ROWS, Job
 from privet.errors import ModelError
 from privet.filesystem import make_folder, write_atomically
-from privet.schema import Checked
-from privet.storage.arrow_streams import Column, batch_of, read_sealed, seal, start_of
+from privet.schema import StrictSchema
+from privet.storage.arrow_streams import (
+    ArrayColumn,
+    append_seal,
+    read_sealed,
+    serialise_batch,
+    serialise_header,
+)
 from privet.storage.json_records import Name, read_record
 
-FORMAT: Final = "privet-row-alignment"
-COUNT_FORMAT: Final = "privet-count-of-alignments"
-VERSION = 1
-_COLUMNS = (Column("row", np.dtype(np.uint32), ()),)
+ALIGNMENT_FORMAT: Final = "privet-row-alignment"
+ALIGNMENT_COUNT_FORMAT: Final = "privet-count-of-alignments"
+ALIGNMENT_VERSION = 1
+_COLUMNS = (ArrayColumn("row", np.dtype(np.uint32), ()),)
 _Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-_Version = Annotated[int, Field(ge=VERSION, le=VERSION)]
+_Version = Annotated[int, Field(ge=ALIGNMENT_VERSION, le=ALIGNMENT_VERSION)]
 
 
-class _Header(Checked):
-    format: Literal["privet-row-alignment"] = FORMAT
-    version: _Version = VERSION
+class _AlignmentHeader(StrictSchema):
+    format: Literal["privet-row-alignment"] = ALIGNMENT_FORMAT
+    version: _Version = ALIGNMENT_VERSION
     name: _Digest
     participants: list[Name]
     keys: _Digest
-    rows: Annotated[int, Field(ge=0, le=MOST_ROWS)]
+    rows: Annotated[int, Field(ge=0, le=MAX_ALIGNED_ROWS)]
 
 
-class _CountRecord(Checked):
-    format: Literal["privet-count-of-alignments"] = COUNT_FORMAT
-    version: _Version = VERSION
+class _CountRecord(StrictSchema):
+    format: Literal["privet-count-of-alignments"] = ALIGNMENT_COUNT_FORMAT
+    version: _Version = ALIGNMENT_VERSION
     count: Annotated[int, Field(ge=0)]
 
 
@@ -52,13 +58,13 @@ class _CountRecord(Checked):
 class Alignment:
     """Which of a participant's rows all have."""
 
-    name: str
+    alignment_id: str
     """The same at all participants, and of no other alignment."""
     rows: IndexArray
     """Their positions in its table, in the order that all have agreed on."""
 
 
-class Alignments:
+class AlignmentStore:
     """The alignments of one job at one participant."""
 
     def __init__(self, folder: str | Path, job: Job) -> None:
@@ -69,47 +75,58 @@ class Alignments:
         self._count_path = self._folder / f"{job.name}.alignment-count"
 
     @property
-    def count(self) -> int:
+    def read_count(self) -> int:
         """How often rows were aligned for the job."""
         if not self._count_path.exists():
             return 0
-        return read_record(self._count_path, COUNT_FORMAT, {VERSION: _CountRecord}).count
+        return read_record(
+            self._count_path, ALIGNMENT_COUNT_FORMAT, {ALIGNMENT_VERSION: _CountRecord}
+        ).count
 
-    def add(self) -> int:
+    def increment_count(self) -> int:
         """Count one more, before it is made: one that fails has told the dealer something, too."""
         make_folder(self._folder)
-        record = _CountRecord(count=self.count + 1)
+        record = _CountRecord(count=self.read_count + 1)
         write_atomically(self._count_path, record.model_dump_json().encode() + b"\n", private=True)
         return record.count
 
-    def keep(self, alignment: Alignment, keys: str, n_rows: int) -> None:
+    def save(self, alignment: Alignment, keys_digest: str, n_rows: int) -> None:
         """Keep an alignment of so many rows whose ids' keys have this digest."""
-        self._keep(self.path, alignment, keys, n_rows)
+        self._save(self.path, alignment, keys_digest, n_rows)
 
-    def keep_sharded(self, alignment: Alignment, keys: str) -> None:
+    def save_sharded(self, alignment: Alignment, keys_digest: str) -> None:
         """Keep an alignment for a table that has its rows alone, in its order; and the other one.
 
         It is the same alignment to the other participants, who know it by its name.
         """
         rows = np.arange(len(alignment.rows))
-        self._keep(self._sharded_path, Alignment(alignment.name, rows), keys, len(rows))
+        self._save(
+            self._sharded_path, Alignment(alignment.alignment_id, rows), keys_digest, len(rows)
+        )
 
-    def _keep(self, path: Path, alignment: Alignment, keys: str, n_rows: int) -> None:
+    def _save(self, path: Path, alignment: Alignment, keys_digest: str, n_rows: int) -> None:
         make_folder(self._folder)
-        header = _Header(name=alignment.name, participants=self._job.names, keys=keys, rows=n_rows)
+        header = _AlignmentHeader(
+            name=alignment.alignment_id,
+            participants=self._job.party_names,
+            keys=keys_digest,
+            rows=n_rows,
+        )
         rows = {"row": alignment.rows.astype(np.uint32)}
-        content = seal(start_of(header, _COLUMNS) + batch_of(rows, _COLUMNS))
+        content = append_seal(serialise_header(header, _COLUMNS) + serialise_batch(rows, _COLUMNS))
         write_atomically(path, content, private=True)
 
-    def find(self, keys: str) -> Alignment | None:
+    def find(self, keys_digest: str) -> Alignment | None:
         """Return an alignment that is kept, if one is of these participants and of these ids."""
-        return self._find(self.path, keys) or self._find(self._sharded_path, keys)
+        return self._find(self.path, keys_digest) or self._find(self._sharded_path, keys_digest)
 
-    def _find(self, path: Path, keys: str) -> Alignment | None:
+    def _find(self, path: Path, keys_digest: str) -> Alignment | None:
         if not path.exists():
             return None
-        header, batches = read_sealed(path, _Header, lambda _: _COLUMNS, FORMAT, VERSION)
-        if (header.participants, header.keys) != (self._job.names, keys):
+        header, batches = read_sealed(
+            path, _AlignmentHeader, lambda _: _COLUMNS, ALIGNMENT_FORMAT, ALIGNMENT_VERSION
+        )
+        if (header.participants, header.keys) != (self._job.party_names, keys_digest):
             return None
         rows = np.concatenate([batch["row"] for batch in batches]) if batches else np.empty(0)
         if len(rows) and rows.max() >= header.rows:

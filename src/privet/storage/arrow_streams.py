@@ -24,29 +24,29 @@ import pyarrow as pa
 from pydantic import FailFast, Field, ValidationError
 
 from privet.boosting.model import Feature
-from privet.boosting.model_part import LabelUnit, ModelPart, PartReasons
+from privet.boosting.model_part import LabelUnit, ModelPart, PartExplanation
 from privet.errors import ModelError
-from privet.objectives.regression import objective_with
-from privet.schema import Checked, explain
-from privet.spec.params import MOST_TABLES, Task
+from privet.objectives.regression import create_objective_with_outputs
+from privet.schema import StrictSchema, format_validation_error
+from privet.spec.params import MAX_TABLES, Task
 from privet.storage.json_records import (
     FeatureRecord,
     Name,
-    OtherVersionError,
-    not_ours,
-    other_version,
+    UnsupportedVersionError,
+    format_unsupported_version,
+    format_wrong_format,
+    parse_format_header,
     read_bytes,
-    read_preamble,
 )
 
 _KEY = b"privet"
 _START = b"\xff\xff\xff\xff"  # of every message of a stream
 _END = _START + bytes(4)
 _SEAL_BYTES = hashlib.sha256().digest_size
-Values = Mapping[str, npt.NDArray[Any]]
+ColumnArrays = Mapping[str, npt.NDArray[Any]]
 
 
-class Column(NamedTuple):
+class ArrayColumn(NamedTuple):
     """A column: in every row it holds an array of this type and shape."""
 
     name: str
@@ -54,24 +54,24 @@ class Column(NamedTuple):
     shape: tuple[int, ...]
 
 
-Columns = tuple[Column, ...]
-_Header = TypeVar("_Header", bound=Checked)
+ArrayColumns = tuple[ArrayColumn, ...]
+_Header = TypeVar("_Header", bound=StrictSchema)
 
 
-def start_of(header: Checked, columns: Columns) -> bytes:
+def serialise_header(header: StrictSchema, columns: ArrayColumns) -> bytes:
     """Return how a stream begins."""
-    schema = _schema(columns).with_metadata({_KEY: header.model_dump_json().encode()})
+    schema = _make_schema(columns).with_metadata({_KEY: header.model_dump_json().encode()})
     return bytes(schema.serialize())
 
 
-def batch_of(values: Values, columns: Columns) -> bytes:
+def serialise_batch(values: ColumnArrays, columns: ArrayColumns) -> bytes:
     """Return rows as a stream holds them; `values` have an axis of rows before their shape."""
-    schema = _schema(columns)
+    schema = _make_schema(columns)
     arrays = [_to_arrow(values[field.name], field.type) for field in schema]
     return bytes(pa.record_batch(arrays, schema=schema).serialize())
 
 
-def seal(stream: bytes) -> bytes:
+def append_seal(stream: bytes) -> bytes:
     """Return a whole stream as a file holds it."""
     content = stream + _END
     return content + hashlib.sha256(content).digest()
@@ -79,49 +79,55 @@ def seal(stream: bytes) -> bytes:
 
 def read_sealed(
     path: Path,
-    kind: type[_Header],
-    columns_of: Callable[[_Header], Columns],
-    form: str,
+    header_type: type[_Header],
+    get_columns: Callable[[_Header], ArrayColumns],
+    format_name: str,
     version: int,
-) -> tuple[_Header, list[Values]]:
+) -> tuple[_Header, list[ColumnArrays]]:
     """Read a file of one format and version; raise ModelError if it is not one."""
     content = read_bytes(path)
     try:
         if not content.startswith(_START):
             # What was written as JSON, by a version before, says so.
-            preamble = read_preamble(content)
-            if preamble is None or preamble.format != form:
-                raise ModelError(not_ours(form))
-            raise OtherVersionError(other_version(form, preamble.version, version))
+            preamble = parse_format_header(content)
+            if preamble is None or preamble.format != format_name:
+                raise ModelError(format_wrong_format(format_name))
+            raise UnsupportedVersionError(
+                format_unsupported_version(format_name, preamble.version, version)
+            )
         stream, its_seal = content[:-_SEAL_BYTES], content[-_SEAL_BYTES:]
         if hashlib.sha256(stream).digest() != its_seal:
-            ours = form.encode() in stream
-            complaint = "damaged: its content does not fit its seal" if ours else not_ours(form)
+            ours = format_name.encode() in stream
+            complaint = (
+                "damaged: its content does not fit its seal"
+                if ours
+                else format_wrong_format(format_name)
+            )
             raise ModelError(complaint)
-        return parse(stream, kind, columns_of, form, version)
+        return parse_stream(stream, header_type, get_columns, format_name, version)
     except ModelError as error:
         raise type(error)(f"{path}: {error}") from None
 
 
-def parse(
+def parse_stream(
     stream: bytes,
-    kind: type[_Header],
-    columns_of: Callable[[_Header], Columns],
-    form: str,
+    header_type: type[_Header],
+    get_columns: Callable[[_Header], ArrayColumns],
+    format_name: str,
     version: int,
-) -> tuple[_Header, list[Values]]:
+) -> tuple[_Header, list[ColumnArrays]]:
     """Return the header and the batches of a stream; raise ModelError if it is not sound."""
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(stream))
         first = messages.read_next_message()
         if first.type != "schema":  # to read it as one would not be safe
-            raise ModelError(not_ours(form))
+            raise ModelError(format_wrong_format(format_name))
         schema = pa.ipc.read_schema(first)
     except (pa.ArrowException, OSError, StopIteration, ValueError):
-        raise ModelError(not_ours(form)) from None
-    header = _parse_header(schema, kind, form, version)
-    columns = columns_of(header)
-    if not schema.equals(_schema(columns)):
+        raise ModelError(format_wrong_format(format_name)) from None
+    header = _parse_header(schema, header_type, format_name, version)
+    columns = get_columns(header)
+    if not schema.equals(_make_schema(columns)):
         raise ModelError("damaged: other columns than its header calls for")
     try:
         return header, [_parse_batch(message, schema, columns) for message in messages]
@@ -129,21 +135,25 @@ def parse(
         raise ModelError(f"damaged: {error}") from None
 
 
-def _parse_header(schema: Any, kind: type[_Header], form: str, version: int) -> _Header:
+def _parse_header(
+    schema: Any, header_type: type[_Header], format_name: str, version: int
+) -> _Header:
     metadata = schema.metadata or {}
     content = metadata.get(_KEY, b"")
-    preamble = read_preamble(content)
-    if preamble is None or preamble.format != form:
-        raise ModelError(not_ours(form))
+    preamble = parse_format_header(content)
+    if preamble is None or preamble.format != format_name:
+        raise ModelError(format_wrong_format(format_name))
     if preamble.version != version:
-        raise OtherVersionError(other_version(form, preamble.version, version))
+        raise UnsupportedVersionError(
+            format_unsupported_version(format_name, preamble.version, version)
+        )
     try:
-        return kind.model_validate_json(content)
+        return header_type.model_validate_json(content)
     except ValidationError as error:
-        raise ModelError(f"damaged: {explain(error)}") from None
+        raise ModelError(f"damaged: {format_validation_error(error)}") from None
 
 
-def _parse_batch(message: Any, schema: Any, columns: Columns) -> Values:
+def _parse_batch(message: Any, schema: Any, columns: ArrayColumns) -> ColumnArrays:
     if message.type != "record batch" or _is_compressed(bytes(message.metadata)):
         raise ModelError("damaged: something else than plain rows")
     batch = pa.ipc.read_record_batch(message, schema)
@@ -155,27 +165,31 @@ def _parse_batch(message: Any, schema: Any, columns: Columns) -> Values:
 
 
 @lru_cache(maxsize=32)
-def _schema(columns: Columns) -> Any:
-    return pa.schema([pa.field(column.name, _kind(column), nullable=False) for column in columns])
+def _make_schema(columns: ArrayColumns) -> Any:
+    return pa.schema(
+        [pa.field(column.name, _make_arrow_type(column), nullable=False) for column in columns]
+    )
 
 
-def _kind(column: Column) -> Any:
+def _make_arrow_type(column: ArrayColumn) -> Any:
     kind = pa.from_numpy_dtype(column.dtype)
     for size in reversed(column.shape):
         kind = pa.list_(pa.field("item", kind, nullable=False), size)
     return kind
 
 
-def _to_arrow(values: npt.NDArray[Any], kind: Any) -> Any:
-    if not pa.types.is_fixed_size_list(kind):
+def _to_arrow(values: npt.NDArray[Any], arrow_type: Any) -> Any:
+    if not pa.types.is_fixed_size_list(arrow_type):
         # Arrow's own conversions import pandas, where there is one, which takes its time.
         content = pa.py_buffer(np.ascontiguousarray(values))
-        return pa.Array.from_buffers(kind, len(values), [None, content])
+        return pa.Array.from_buffers(arrow_type, len(values), [None, content])
     inner = values.reshape(-1, *values.shape[2:])
-    return pa.FixedSizeListArray.from_arrays(_to_arrow(inner, kind.value_type), type=kind)
+    return pa.FixedSizeListArray.from_arrays(
+        _to_arrow(inner, arrow_type.value_type), type=arrow_type
+    )
 
 
-def _to_numpy(array: Any, column: Column) -> npt.NDArray[Any]:
+def _to_numpy(array: Any, column: ArrayColumn) -> npt.NDArray[Any]:
     """Return the values of a column: (rows, *shape)."""
     rows = len(array)
     for _ in column.shape:
@@ -200,12 +214,12 @@ def _is_compressed(metadata: bytes) -> bool:
     message is the batch, whose field 3, the compression, is missing where there is none.
     """
     message = int.from_bytes(metadata[:4], "little")
-    batch = _flatbuffer_field(metadata, message, 2)
+    batch = _find_flatbuffer_field(metadata, message, 2)
     batch += int.from_bytes(metadata[batch : batch + 4], "little")
-    return _flatbuffer_field(metadata, batch, 3) != 0
+    return _find_flatbuffer_field(metadata, batch, 3) != 0
 
 
-def _flatbuffer_field(buffer: bytes, table: int, number: int) -> int:
+def _find_flatbuffer_field(buffer: bytes, table: int, number: int) -> int:
     """Return where a field of a table lies in a flatbuffer; 0 if the table does not have it."""
     layout = table - int.from_bytes(buffer[table : table + 4], "little", signed=True)
     size = int.from_bytes(buffer[layout : layout + 2], "little")
@@ -216,18 +230,18 @@ def _flatbuffer_field(buffer: bytes, table: int, number: int) -> int:
     return table + offset if offset else 0
 
 
-MOST_OUTPUTS = 1000
-_MOST_BUCKETS = 255
+MAX_OUTPUTS = 1000
+_MAX_BUCKETS = 255
 
 
-class UnitRecord(Checked):
+class LabelUnitRecord(StrictSchema):
     """The label's unit."""
 
-    start: Annotated[list[float], Field(min_length=1, max_length=MOST_OUTPUTS)]
+    start: Annotated[list[float], Field(min_length=1, max_length=MAX_OUTPUTS)]
     scale: Annotated[float, Field(gt=0)]
 
 
-class PartHeader(Checked):
+class ModelPartHeader(StrictSchema):
     """What a participant has of a model, but for the tables."""
 
     protocol: Name
@@ -235,9 +249,9 @@ class PartHeader(Checked):
     party: Name
     features: Annotated[list[FeatureRecord], Field(min_length=1), FailFast()]
     fraction_bits: Annotated[int, Field(ge=1, le=28)]
-    unit: UnitRecord | None
+    unit: LabelUnitRecord | None
     depth: Annotated[int, Field(ge=1, le=10)]
-    outputs: Annotated[int, Field(ge=1, le=MOST_OUTPUTS)]
+    outputs: Annotated[int, Field(ge=1, le=MAX_OUTPUTS)]
     """How many scores the model gives a sample."""
     explains: bool = False
     """Whether tables hold what explains scores."""
@@ -245,53 +259,55 @@ class PartHeader(Checked):
     """Whether tables hold what their levels gained."""
 
     @classmethod
-    def of(cls, part: ModelPart) -> PartHeader:
+    def from_part(cls, part: ModelPart) -> ModelPartHeader:
         """Return what a part is."""
-        unit = part.unit
+        unit = part.label_unit
         return cls(
             protocol=part.protocol,
             task=part.task,
             party=part.party,
             features=[FeatureRecord(name=f.name, owner=f.owner) for f in part.features],
             fraction_bits=part.fraction_bits,
-            unit=None if unit is None else UnitRecord(start=list(unit.start), scale=unit.scale),
+            unit=None
+            if unit is None
+            else LabelUnitRecord(start=list(unit.initial_scores), scale=unit.scale),
             depth=part.depth,
             outputs=part.leaf_shares.shape[1],
-            explains=part.reasons is not None,
+            explains=part.explanation is not None,
             gains=part.gains is not None,
         )
 
-    def columns(self) -> Columns:
+    def make_columns(self) -> ArrayColumns:
         """Return what a table's row holds: -1 and NaN stand for tests that are not ours."""
         depth, outputs, leaves = self.depth, self.outputs, 1 << self.depth
-        columns: Columns = (
-            Column("feature", np.dtype(np.int32), (depth,)),
-            Column("bucket", np.dtype(np.int16), (depth,)),
-            Column("threshold", np.dtype(np.float64), (depth,)),
-            Column("leaf_share", np.dtype(np.uint32), (outputs, leaves)),
+        columns: ArrayColumns = (
+            ArrayColumn("feature", np.dtype(np.int32), (depth,)),
+            ArrayColumn("bucket", np.dtype(np.int16), (depth,)),
+            ArrayColumn("threshold", np.dtype(np.float64), (depth,)),
+            ArrayColumn("leaf_share", np.dtype(np.uint32), (outputs, leaves)),
         )
         if self.gains:
-            columns = (*columns, Column("gain", np.dtype(np.float64), (depth,)))
+            columns = (*columns, ArrayColumn("gain", np.dtype(np.float64), (depth,)))
         if not self.explains:
             return columns
         return (
             *columns,
-            Column("pass_share", np.dtype(np.float64), (depth,)),
-            Column("contribution_share", np.dtype(np.uint32), (outputs, depth, leaves)),
-            Column("mean_share", np.dtype(np.uint32), (outputs,)),
+            ArrayColumn("pass_share", np.dtype(np.float64), (depth,)),
+            ArrayColumn("contribution_share", np.dtype(np.uint32), (outputs, depth, leaves)),
+            ArrayColumn("mean_share", np.dtype(np.uint32), (outputs,)),
         )
 
 
-def table_bytes(depth: int, outputs: int, *, explains: bool = False) -> int:
+def bound_table_bytes(depth: int, outputs: int, *, has_explanations: bool = False) -> int:
     """Return how many bytes a table takes at most."""
     leaves = 4 * outputs << depth
-    more = 1024 + 8 * depth + 4 * outputs + depth * leaves if explains else 0
+    more = 1024 + 8 * depth + 4 * outputs + depth * leaves if has_explanations else 0
     return 1280 + 24 * depth + leaves + more
 
 
-def write_tables(part: ModelPart, first: int = 0) -> bytes:
+def serialise_tables(part: ModelPart, first: int = 0) -> bytes:
     """Return the tables of a part from one on, each as a batch."""
-    columns = PartHeader.of(part).columns()
+    columns = ModelPartHeader.from_part(part).make_columns()
     values: dict[str, npt.NDArray[Any]] = {
         "feature": part.feature.astype(np.int32),
         "bucket": part.bucket.astype(np.int16),
@@ -300,26 +316,26 @@ def write_tables(part: ModelPart, first: int = 0) -> bytes:
     }
     if part.gains is not None:
         values["gain"] = part.gains
-    if part.reasons is not None:
+    if part.explanation is not None:
         values |= {
-            "pass_share": part.reasons.pass_share,
-            "contribution_share": part.reasons.contributions,
-            "mean_share": part.reasons.means,
+            "pass_share": part.explanation.left_fraction,
+            "contribution_share": part.explanation.contributions,
+            "mean_share": part.explanation.means,
         }
     return b"".join(
-        batch_of({name: array[[table]] for name, array in values.items()}, columns)
+        serialise_batch({name: array[[table]] for name, array in values.items()}, columns)
         for table in range(first, part.n_tables)
     )
 
 
-def read_part(header: PartHeader, tables: Sequence[Values]) -> ModelPart:
+def build_part(header: ModelPartHeader, tables: Sequence[ColumnArrays]) -> ModelPart:
     """Return the part that tables make; raise ModelError if that cannot be."""
-    if not 1 <= len(tables) <= MOST_TABLES:
-        raise ModelError(f"{len(tables)} tables, and there are 1 to {MOST_TABLES}")
+    if not 1 <= len(tables) <= MAX_TABLES:
+        raise ModelError(f"{len(tables)} tables, and there are 1 to {MAX_TABLES}")
     if any(len(values) != 1 for table in tables for values in table.values()):
         raise ModelError("a batch that is not one table")
     feature, bucket, threshold, leaves, *more = (
-        np.concatenate([table[column.name] for table in tables]) for column in header.columns()
+        np.concatenate([table[column.name] for table in tables]) for column in header.make_columns()
     )
     features = tuple(Feature(f.name, f.owner) for f in header.features)
     if feature.min() < 0 or feature.max() >= len(features):
@@ -328,15 +344,15 @@ def read_part(header: PartHeader, tables: Sequence[Values]) -> ModelPart:
     ours |= np.isposinf(threshold)  # where a level tests nothing, as all know
     if not (np.array_equal(bucket >= 0, ours) and np.array_equal(~np.isnan(threshold), ours)):
         raise ModelError(f"thresholds of other tests than {header.party}'s")
-    if bucket.min() < -1 or bucket.max() >= _MOST_BUCKETS:
+    if bucket.min() < -1 or bucket.max() >= _MAX_BUCKETS:
         raise ModelError("a test names a bucket that cannot be")
-    objective_with(header.task, header.outputs)
+    create_objective_with_outputs(header.task, header.outputs)
     reasons, gains = None, more.pop(0) if header.gains else None
     if gains is not None and (header.unit is None or not np.isfinite(gains).all()):
         raise ModelError("gains that are no numbers, or at somebody who is not told any")
     if more:
-        reasons = PartReasons(*more)
-        if not np.array_equal((reasons.pass_share >= 0) & (reasons.pass_share <= 1), ours):
+        reasons = PartExplanation(*more)
+        if not np.array_equal((reasons.left_fraction >= 0) & (reasons.left_fraction <= 1), ours):
             raise ModelError(f"shares of rows that pass other tests than {header.party}'s")
     unit = header.unit
     if unit is not None and len(unit.start) != header.outputs:
@@ -351,7 +367,7 @@ def read_part(header: PartHeader, tables: Sequence[Values]) -> ModelPart:
         threshold=threshold,
         leaf_shares=leaves,
         fraction_bits=header.fraction_bits,
-        unit=None if unit is None else LabelUnit(tuple(unit.start), unit.scale),
-        reasons=reasons,
+        label_unit=None if unit is None else LabelUnit(tuple(unit.start), unit.scale),
+        explanation=reasons,
         gains=gains,
     )

@@ -41,107 +41,107 @@ from pydantic import Field
 from privet.boosting.model_part import ModelPart
 from privet.boosting.training import TrainingState
 from privet.errors import InputError, ModelError
-from privet.filesystem import extend, make_folder, remove, write_atomically
-from privet.schema import Checked
-from privet.spec.params import MOST_TABLES, Params, Tables
-from privet.spec.plan import MOST_SHARDS
+from privet.filesystem import append_durably, make_folder, remove_file, write_atomically
+from privet.schema import StrictSchema
+from privet.spec.params import MAX_TABLES, Params, TableCount
+from privet.spec.plan import MAX_SHARDS
 from privet.storage.arrow_streams import (
-    MOST_OUTPUTS,
-    Column,
-    Columns,
-    PartHeader,
-    batch_of,
-    parse,
-    read_part,
+    MAX_OUTPUTS,
+    ArrayColumn,
+    ArrayColumns,
+    ModelPartHeader,
+    append_seal,
+    bound_table_bytes,
+    build_part,
+    parse_stream,
     read_sealed,
-    seal,
-    start_of,
-    table_bytes,
-    write_tables,
+    serialise_batch,
+    serialise_header,
+    serialise_tables,
 )
-from privet.storage.json_records import Name, OtherVersionError, read_bytes
+from privet.storage.json_records import Name, UnsupportedVersionError, read_bytes
 
 TABLES_FORMAT: Final = "privet-tables"
-VERSION = 4
+TABLES_VERSION = 4
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Version = Annotated[int, Field(ge=VERSION, le=VERSION)]
+TablesVersion = Annotated[int, Field(ge=TABLES_VERSION, le=TABLES_VERSION)]
 
 
-class TablesHeader(Checked):
+class TablesHeader(StrictSchema):
     """What such a file begins with."""
 
     format: Literal["privet-tables"]
-    version: Version
+    version: TablesVersion
     run: Digest
-    part: PartHeader
+    part: ModelPartHeader
 
 
 @dataclass
-class RunTables:
+class TableFile:
     """The tables of a run, as far as they are on disk."""
 
     path: Path
-    count: int
-    size: int
+    n_tables: int
+    n_bytes: int
     digest: hashlib._Hash
 
     @classmethod
-    def begin(cls, path: Path, state: TrainingState, run: str) -> RunTables:
+    def create(cls, path: Path, state: TrainingState, run: str) -> TableFile:
         """Write all tables that there are at the first stage of a run."""
-        part = PartHeader.of(state.part)
-        header = TablesHeader(format=TABLES_FORMAT, version=VERSION, run=run, part=part)
-        content = start_of(header, part.columns()) + write_tables(state.part)
+        part = ModelPartHeader.from_part(state.part)
+        header = TablesHeader(format=TABLES_FORMAT, version=TABLES_VERSION, run=run, part=part)
+        content = serialise_header(header, part.make_columns()) + serialise_tables(state.part)
         write_atomically(path, content, private=True)
         return cls(path, state.part.n_tables, len(content), hashlib.sha256(content))
 
-    def add(self, state: TrainingState) -> None:
+    def append(self, state: TrainingState) -> None:
         """Write the tables that are new."""
-        content = write_tables(state.part, self.count)
-        extend(self.path, self.size, content)
-        self.count = state.part.n_tables
-        self.size += len(content)
+        content = serialise_tables(state.part, self.n_tables)
+        append_durably(self.path, self.n_bytes, content)
+        self.n_tables = state.part.n_tables
+        self.n_bytes += len(content)
         self.digest.update(content)
 
 
-FORMAT: Final = "privet-shard"
+SHARD_SCORES_FORMAT: Final = "privet-shard"
 SHARD_SCORES_VERSION = 1
-KIND = "shard"
+SHARD_FILE_PREFIX = "shard"
 """What the files are called after."""
 
 
-class _Header(Checked):
+class _ShardScoresHeader(StrictSchema):
     format: Literal["privet-shard"]
     version: Annotated[int, Field(ge=SHARD_SCORES_VERSION, le=SHARD_SCORES_VERSION)]
     job: Name
     data: Name
     run: Name
-    tables: Tables
-    shard: Annotated[int, Field(ge=0, lt=MOST_SHARDS)]
-    outputs: Annotated[int, Field(ge=1, le=MOST_OUTPUTS)]
+    tables: TableCount
+    shard: Annotated[int, Field(ge=0, lt=MAX_SHARDS)]
+    outputs: Annotated[int, Field(ge=1, le=MAX_OUTPUTS)]
 
-    def columns(self) -> Columns:
+    def make_columns(self) -> ArrayColumns:
         """Return what a sample's row holds."""
-        return (Column("score", np.dtype(np.uint64), (self.outputs,)),)
+        return (ArrayColumn("score", np.dtype(np.uint64), (self.outputs,)),)
 
 
-def shard_path(folder: Path, tables: int, run: str, shard: int) -> Path:
+def make_shard_path(folder: Path, tables: int, run: str, shard: int) -> Path:
     """Return where the scores of one shard are after so many tables of a run."""
-    return folder / f"{tables:05d}-{run[:16]}.{KIND}{shard}"
+    return folder / f"{tables:05d}-{run[:16]}.{SHARD_FILE_PREFIX}{shard}"
 
 
-class ShardScores:
+class ShardScoreStore:
     """The scores of one shard's rows, at one participant."""
 
-    def __init__(self, folder: Path, job: str, data: str, shard: int) -> None:
+    def __init__(self, folder: Path, job_digest: str, data_digest: str, shard: int) -> None:
         self._folder = folder
-        self._job = job
-        self._data = data
+        self._job = job_digest
+        self._data = data_digest
         self._shard = shard
 
     def save(self, tables: int, run: str, scores: npt.NDArray[np.uint64]) -> None:
         """Write them: whole, or not at all."""
-        header = _Header(
-            format=FORMAT,
+        header = _ShardScoresHeader(
+            format=SHARD_SCORES_FORMAT,
             version=SHARD_SCORES_VERSION,
             job=self._job,
             data=self._data,
@@ -150,21 +150,29 @@ class ShardScores:
             shard=self._shard,
             outputs=len(scores),
         )
-        columns = header.columns()
-        content = seal(start_of(header, columns) + batch_of({"score": scores.T}, columns))
+        columns = header.make_columns()
+        content = append_seal(
+            serialise_header(header, columns) + serialise_batch({"score": scores.T}, columns)
+        )
         make_folder(self._folder)
-        path = shard_path(self._folder, tables, run, self._shard)
+        path = make_shard_path(self._folder, tables, run, self._shard)
         write_atomically(path, content, private=True)
 
     def load(self, tables: int, run: str) -> npt.NDArray[np.uint64]:
         """Return them; raise ModelError if they are not there, or not ours, or damaged."""
-        path = shard_path(self._folder, tables, run, self._shard)
+        path = make_shard_path(self._folder, tables, run, self._shard)
         if not path.exists():
             raise ModelError(
                 f"{path}: is not there: workers and their head must keep checkpoints where both "
                 "reach them"
             )
-        header, batches = read_sealed(path, _Header, _Header.columns, FORMAT, SHARD_SCORES_VERSION)
+        header, batches = read_sealed(
+            path,
+            _ShardScoresHeader,
+            _ShardScoresHeader.make_columns,
+            SHARD_SCORES_FORMAT,
+            SHARD_SCORES_VERSION,
+        )
         ours = (self._job, self._data, run, tables, self._shard)
         if (header.job, header.data, header.run, header.tables, header.shard) != ours:
             raise ModelError(f"{path}: belongs to another training than this one")
@@ -174,75 +182,81 @@ class ShardScores:
 
 
 CHECKPOINT_FORMAT: Final = "privet-checkpoint"
-STAGES = 3
+MIN_CHECKPOINTS = 3
 """How many stages are kept, at least."""
-Stage = tuple[int, str]
+CheckpointKey = tuple[int, str]
 """How many tables a training had done, and in which run."""
 # Stages and tables, stages of versions before, and what a killed process was writing.
 _PATTERNS = [
     f"{start}*.{kind}{end}"
-    for kind in ("scores", "ended", "tables", "json", f"{KIND}*")
+    for kind in ("scores", "ended", "tables", "json", f"{SHARD_FILE_PREFIX}*")
     for start, end in (("", ""), (".", ".*"))
 ]
 
 
-class _StageHeader(Checked):
+class _CheckpointHeader(StrictSchema):
     format: Literal["privet-checkpoint"]
-    version: Version
+    version: TablesVersion
     job: Name
     """The digest of the job."""
     data: Name
     """The digest of the participant's own data."""
     run: Digest
-    tables: Tables
+    tables: TableCount
     tables_bytes: Annotated[int, Field(ge=1)]
     """How much of the run's tables these are."""
     tables_digest: Digest
-    outputs: Annotated[int, Field(ge=1, le=MOST_OUTPUTS)]
-    losses: Annotated[list[float], Field(max_length=MOST_TABLES)] = Field(default_factory=list)
+    outputs: Annotated[int, Field(ge=1, le=MAX_OUTPUTS)]
+    losses: Annotated[list[float], Field(max_length=MAX_TABLES)] = Field(default_factory=list)
     """On validation rows, after each table: at the label's holder."""
     ended: str = ""
     """The `length` of the job that a training ended by here; nothing, if it did not."""
 
     @property
-    def stage(self) -> Stage:
+    def key(self) -> CheckpointKey:
         """The stage that it stands for."""
         return self.tables, self.run
 
     @property
-    def kind(self) -> str:
+    def file_suffix(self) -> str:
         """What its file is called after."""
         return "ended" if self.ended else "scores"
 
-    def columns(self) -> Columns:
+    def make_columns(self) -> ArrayColumns:
         """Return what a sample's row holds."""
-        return (Column("score", np.dtype(np.uint64), (self.outputs,)),)
+        return (ArrayColumn("score", np.dtype(np.uint64), (self.outputs,)),)
 
 
-class DamagedError(ModelError):
+class DamagedCheckpointError(ModelError):
     """A checkpoint that cannot be read: there may be another one."""
 
 
-class Checkpoints:
+class CheckpointStore:
     """The checkpoints of one job at one participant."""
 
     def __init__(
-        self, folder: Path, job: str, data: str, most: int = STAGES, shards: int = 1
+        self,
+        folder: Path,
+        job_digest: str,
+        data_digest: str,
+        max_checkpoints: int = MIN_CHECKPOINTS,
+        shards: int = 1,
     ) -> None:
         self.folder = folder
         self._workers = [
-            ShardScores(folder, job, data, shard) for shard in range(shards if shards > 1 else 0)
+            ShardScoreStore(folder, job_digest, data_digest, shard)
+            for shard in range(shards if shards > 1 else 0)
         ]
-        self._job = job
-        self._data = data
-        self._most = most
+        self._job = job_digest
+        self._data = data_digest
+        self._max_checkpoints = max_checkpoints
         """How many stages are kept."""
-        self._kept: list[Stage] = []
-        self._tables: RunTables | None = None
+        self._saved_keys: list[CheckpointKey] = []
+        self._tables: TableFile | None = None
         self.damaged: dict[Path, str] = {}
         """What was found to be damaged, and left out."""
 
-    def stages(self) -> list[Stage]:
+    def list_keys(self) -> list[CheckpointKey]:
         """Return the stages that we could go on from: all that are whole.
 
         Raises ModelError for what is not ours, or not of this version.
@@ -251,104 +265,108 @@ class Checkpoints:
             return []
         # Versions before this one wrote stages as JSON; reading refuses them.
         paths = [*self.folder.glob("*.json"), *self.folder.glob("*.scores")]
-        stages = {self._read(path)[0].stage for path in paths if self._is_whole(path)}
-        return sorted(stages | {header.stage for header in self._ends()})
+        stages = {self._read(path)[0].key for path in paths if self._is_readable(path)}
+        return sorted(stages | {header.key for header in self._list_finished()})
 
-    def ended(self, length: str) -> Stage | None:
+    def find_finished(self, length: str) -> CheckpointKey | None:
         """Return the stage at which a training of that length ended, if one did."""
-        return next((header.stage for header in self._ends() if header.ended == length), None)
+        return next(
+            (header.key for header in self._list_finished() if header.ended == length), None
+        )
 
-    def _ends(self) -> list[_StageHeader]:
+    def _list_finished(self) -> list[_CheckpointHeader]:
         """Return where our trainings have ended; those of others are in nobody's way."""
         paths = self.folder.glob("*.ended")
-        headers = [_read_stage(path)[0] for path in paths if self._is_whole(path, _read_stage)]
+        headers = [_read_stage(path)[0] for path in paths if self._is_readable(path, _read_stage)]
         return [each for each in headers if (each.job, each.data) == (self._job, self._data)]
 
-    def _is_whole(self, path: Path, read: Callable[[Path], object] | None = None) -> bool:
+    def _is_readable(self, path: Path, read: Callable[[Path], object] | None = None) -> bool:
         """Tell whether a stage can be read, and note it if it cannot."""
         try:
             (read or self._read)(path)
-        except DamagedError as error:
+        except DamagedCheckpointError as error:
             self.damaged[path] = str(error)
             return False
         return True
 
-    def load(self, stage: Stage) -> TrainingState:
+    def load(self, key: CheckpointKey) -> TrainingState:
         """Return what we had at a stage, to go on from it; later ones are removed then."""
-        self._kept = [found for found in self.stages() if found[0] < stage[0]] + [stage]
-        return self._read(self._path_of(stage))[1]
+        self._saved_keys = [found for found in self.list_keys() if found[0] < key[0]] + [key]
+        return self._read(self._find_path(key))[1]
 
     def save(self, state: TrainingState, run: str) -> None:
         """Write a checkpoint, then remove all but it and those before it that are kept."""
         make_folder(self.folder)
-        path = self._tables_path(run)
+        path = self._make_tables_path(run)
         if self._tables is None or self._tables.path != path:
-            self._tables = RunTables.begin(path, state, run)
+            self._tables = TableFile.create(path, state, run)
         else:
-            self._tables.add(state)
-        header = _StageHeader(
+            self._tables.append(state)
+        header = _CheckpointHeader(
             format=CHECKPOINT_FORMAT,
-            version=VERSION,
+            version=TABLES_VERSION,
             job=self._job,
             data=self._data,
             run=run,
-            tables=self._tables.count,
-            tables_bytes=self._tables.size,
+            tables=self._tables.n_tables,
+            tables_bytes=self._tables.n_bytes,
             tables_digest=self._tables.digest.hexdigest(),
             outputs=len(state.scores),
             losses=list(state.losses),
         )
         self._write(header, state)
-        self._kept = [*self._kept, header.stage][-self._most :]
-        self._remove_all_but(self._kept)
+        self._saved_keys = [*self._saved_keys, header.key][-self._max_checkpoints :]
+        self._remove_all_but(self._saved_keys)
 
-    def end(self, tables: int, length: str) -> str:
+    def finish(self, tables: int, length: str) -> str:
         """Keep the stage after so many tables alone; return the run that they were trained in.
 
         Where it is not there any more, nothing is kept, and more tables cannot be trained later.
         """
-        stage = next((kept for kept in self._kept if kept[0] == tables), None)
+        stage = next((kept for kept in self._saved_keys if kept[0] == tables), None)
         if stage is None:
-            last = self._kept[-1][1]
+            last = self._saved_keys[-1][1]
             shutil.rmtree(self.folder, ignore_errors=True)
             return last
-        header, state = self._read(self._path_of(stage))
+        header, state = self._read(self._find_path(stage))
         self._write(header.model_copy(update={"ended": length}), state)
         self._remove_all_but([stage])
-        self._kept = [stage]
+        self._saved_keys = [stage]
         return stage[1]
 
-    def _write(self, header: _StageHeader, state: TrainingState) -> None:
-        columns = header.columns()
-        content = seal(start_of(header, columns) + batch_of({"score": state.scores.T}, columns))
-        write_atomically(self._stage_path(header.stage, header.kind), content, private=True)
+    def _write(self, header: _CheckpointHeader, state: TrainingState) -> None:
+        columns = header.make_columns()
+        content = append_seal(
+            serialise_header(header, columns) + serialise_batch({"score": state.scores.T}, columns)
+        )
+        write_atomically(self._make_path(header.key, header.file_suffix), content, private=True)
 
-    def _remove_all_but(self, stages: list[Stage]) -> None:
-        kept = {self._path_of(stage) for stage in stages}
-        kept |= {self._tables_path(run) for _, run in stages}
+    def _remove_all_but(self, keys: list[CheckpointKey]) -> None:
+        kept = {self._find_path(stage) for stage in keys}
+        kept |= {self._make_tables_path(run) for _, run in keys}
         workers = range(len(self._workers))
-        kept |= {shard_path(self.folder, *stage, shard) for stage in stages for shard in workers}
+        kept |= {make_shard_path(self.folder, *stage, shard) for stage in keys for shard in workers}
         for pattern in _PATTERNS:
             for path in self.folder.glob(pattern):
                 if path not in kept:
-                    remove(path)
+                    remove_file(path)
 
-    def _stage_path(self, stage: Stage, kind: str) -> Path:
-        return self.folder / f"{stage[0]:05d}-{stage[1][:16]}.{kind}"
+    def _make_path(self, key: CheckpointKey, suffix: str) -> Path:
+        return self.folder / f"{key[0]:05d}-{key[1][:16]}.{suffix}"
 
-    def _path_of(self, stage: Stage) -> Path:
+    def _find_path(self, key: CheckpointKey) -> Path:
         """Return the file of a stage: the one in which a training ended, if it did there."""
-        ended = self._stage_path(stage, "ended")
-        return ended if ended.exists() else self._stage_path(stage, "scores")
+        ended = self._make_path(key, "ended")
+        return ended if ended.exists() else self._make_path(key, "scores")
 
-    def _tables_path(self, run: str) -> Path:
+    def _make_tables_path(self, run: str) -> Path:
         return self.folder / f"{run[:16]}.tables"
 
-    def _read(self, path: Path) -> tuple[_StageHeader, TrainingState]:
+    def _read(self, path: Path) -> tuple[_CheckpointHeader, TrainingState]:
         advice = f"; remove {self.folder} to train from the first table"
         try:
             header, scores = _read_stage(path)
-        except OtherVersionError as error:
+        except UnsupportedVersionError as error:
             raise ModelError(f"{error}{advice}") from None
         for whose, ours, its in (
             ("another job", self._job, header.job),
@@ -356,54 +374,62 @@ class Checkpoints:
         ):
             if ours != its:
                 raise ModelError(f"{path}: belongs to {whose}{advice}")
-        if self._stage_path(header.stage, header.kind) != path:
-            raise DamagedError(f"{path}: damaged: its name is not that of its content")
+        if self._make_path(header.key, header.file_suffix) != path:
+            raise DamagedCheckpointError(f"{path}: damaged: its name is not that of its content")
         try:
             for worker in self._workers:
-                worker.load(*header.stage)
+                worker.load(*header.key)
         except ModelError as error:
-            raise DamagedError(str(error)) from None
+            raise DamagedCheckpointError(str(error)) from None
         losses = tuple(header.losses)
         return header, TrainingState(self._read_tables(header), scores, losses=losses)
 
-    def _read_tables(self, stage: _StageHeader) -> ModelPart:
-        path = self._tables_path(stage.run)
+    def _read_tables(self, checkpoint_header: _CheckpointHeader) -> ModelPart:
+        path = self._make_tables_path(checkpoint_header.run)
         try:
-            content = read_bytes(path)[: stage.tables_bytes]
-            if hashlib.sha256(content).hexdigest() != stage.tables_digest:
+            content = read_bytes(path)[: checkpoint_header.tables_bytes]
+            if hashlib.sha256(content).hexdigest() != checkpoint_header.tables_digest:
                 raise ModelError("its content does not fit its seal")
-            header, tables = parse(
-                content, TablesHeader, lambda found: found.part.columns(), TABLES_FORMAT, VERSION
+            header, tables = parse_stream(
+                content,
+                TablesHeader,
+                lambda found: found.part.make_columns(),
+                TABLES_FORMAT,
+                TABLES_VERSION,
             )
-            if (header.run, len(tables)) != (stage.run, stage.tables):
+            if (header.run, len(tables)) != (checkpoint_header.run, checkpoint_header.tables):
                 raise ModelError("other tables than those of its stage")
-            return read_part(header.part, tables)
+            return build_part(header.part, tables)
         except InputError as error:
-            raise DamagedError(f"{path}: damaged: {error}") from None
+            raise DamagedCheckpointError(f"{path}: damaged: {error}") from None
 
 
-def _read_stage(path: Path) -> tuple[_StageHeader, npt.NDArray[np.uint64]]:
+def _read_stage(path: Path) -> tuple[_CheckpointHeader, npt.NDArray[np.uint64]]:
     """Read a stage, whosever it is."""
     try:
         header, batches = read_sealed(
-            path, _StageHeader, _StageHeader.columns, CHECKPOINT_FORMAT, VERSION
+            path,
+            _CheckpointHeader,
+            _CheckpointHeader.make_columns,
+            CHECKPOINT_FORMAT,
+            TABLES_VERSION,
         )
-    except OtherVersionError:
+    except UnsupportedVersionError:
         raise
     except ModelError as error:
-        raise DamagedError(str(error)) from None
+        raise DamagedCheckpointError(str(error)) from None
     if len(batches) != 1:
-        raise DamagedError(f"{path}: damaged: scores in {len(batches)} batches")
+        raise DamagedCheckpointError(f"{path}: damaged: scores in {len(batches)} batches")
     return header, np.ascontiguousarray(batches[0]["score"].T)
 
 
-def room_for_checkpoints(samples: int, params: Params) -> int:
+def bound_checkpoint_bytes(n_samples: int, params: Params) -> int:
     """Return the most bytes that checkpoints take: one more than are kept, and of two runs."""
-    scores, tables = checkpoint_bytes(samples, params)
-    return (STAGES + (params.patience or 0) + 1) * scores + 2 * tables
+    scores, tables = bound_score_and_table_bytes(n_samples, params)
+    return (MIN_CHECKPOINTS + (params.patience or 0) + 1) * scores + 2 * tables
 
 
-def checkpoint_bytes(samples: int, params: Params) -> tuple[int, int]:
+def bound_score_and_table_bytes(n_samples: int, params: Params) -> tuple[int, int]:
     """Return how many bytes a stage's scores and a run's tables take at most."""
-    outputs = params.objective.outputs
-    return 4096 + 8 * outputs * samples, params.tables * table_bytes(params.depth, outputs)
+    outputs = params.objective.n_outputs
+    return 4096 + 8 * outputs * n_samples, params.tables * bound_table_bytes(params.depth, outputs)

@@ -38,7 +38,7 @@ from privet.objectives.regression import Regression
 from privet.spec.column_types import NUMBER
 from privet.version import __version__
 
-KEY = "privet.inputs"
+INPUT_METADATA_KEY = "privet.inputs"
 """What the note is called in a model's metadata."""
 _UNITS = {
     "boolean": "0 or 1",
@@ -47,21 +47,23 @@ _UNITS = {
 }
 
 
-def input_note(model: Model) -> str:
+def describe_inputs(model: Model) -> str:
     """Return what every input of a model is, in order, as JSON. Missing values are NaN."""
-    made = [(encoder, rank) for encoder in model.encoders for rank in range(len(encoder.features))]
+    made = [
+        (encoder, rank) for encoder in model.encoders for rank in range(len(encoder.feature_names))
+    ]
     if not made:
         made = [(Encoder(feature.name, NUMBER), 0) for feature in model.features]
     inputs = zip(model.features, made, strict=True)
-    return json.dumps([_input(feature, *how) for feature, how in inputs])
+    return json.dumps([_describe_input(feature, *how) for feature, how in inputs])
 
 
-def _input(feature: Feature, encoder: Encoder, rank: int) -> dict[str, Any]:
-    kind = encoder.kind
+def _describe_input(feature: Feature, encoder: Encoder, category_rank: int) -> dict[str, Any]:
+    kind = encoder.column_type
     note: dict[str, Any] = {"name": feature.name, "owner": feature.owner, "kind": kind.name}
     if kind.one_hot:
-        # A category that no test asks for may have no name here (`Encoder.needed_for`).
-        note |= {"column": encoder.column, "one_for": encoder.categories[rank] or None}
+        # A category that no test asks for may have no name here (`Encoder.restrict_to_splits`).
+        note |= {"column": encoder.column, "one_for": encoder.categories[category_rank] or None}
         note["otherwise"] = "0, for missing values, too"
     elif kind.name == "category":
         note["numbers"] = {text: number for number, text in enumerate(encoder.categories)}
@@ -71,7 +73,7 @@ def _input(feature: Feature, encoder: Encoder, rank: int) -> dict[str, Any]:
     return note
 
 
-INPUT = "features"
+INPUT_NAME = "features"
 _OPSETS = {"": 21, "ai.onnx.ml": 5}
 """The first that has trees of doubles with double results."""
 _IR_VERSION = 10
@@ -98,28 +100,28 @@ def to_onnx(model: Model) -> Any:
     check_onnx()
     from onnx import helper
 
-    graph, kind = _Graph(model), type(model.objective)
-    scores = graph.scores()
+    graph, kind = _OnnxGraph(model), type(model.objective)
+    scores = graph.add_scores()
     if kind is Regression:
-        graph.output("prediction", graph.add("Squeeze", scores, [1]))
+        graph.add_output("prediction", graph.add("Squeeze", scores, [1]))
     elif kind is Classification:
-        graph.classes(graph.of_two(scores))
+        graph.add_class_outputs(graph.add_binary_probabilities(scores))
     elif kind is OneVsRest:
-        graph.classes(graph.in_proportion(scores))
+        graph.add_class_outputs(graph.add_one_vs_rest_probabilities(scores))
     else:  # somebody's own, whose scores may mean anything
         raise ModelError(f"{model.task}: what its scores mean cannot be said in ONNX")
     result = helper.make_model(
-        graph.finish(),
+        graph.build(),
         opset_imports=[helper.make_opsetid(*opset) for opset in _OPSETS.items()],
         ir_version=_IR_VERSION,
         producer_name="privet",
         producer_version=__version__,
     )
-    helper.set_model_props(result, {KEY: input_note(model)})
+    helper.set_model_props(result, {INPUT_METADATA_KEY: describe_inputs(model)})
     return result
 
 
-class _Graph:
+class _OnnxGraph:
     """A graph that grows, operator by operator; values go by their names."""
 
     def __init__(self, model: Model) -> None:
@@ -132,38 +134,40 @@ class _Graph:
         """Apply an operator to values by name, and to constants; return the result's name."""
         from onnx import helper
 
-        names = [each if isinstance(each, str) else self._constant(each) for each in inputs]
+        names = [each if isinstance(each, str) else self._add_constant(each) for each in inputs]
         name = f"{operator.lower()}_{len(self._nodes)}"
         self._nodes.append(helper.make_node(operator, names, [name], **attributes))
         return name
 
-    def output(self, name: str, value: str, columns: int | None = None) -> None:
+    def add_output(self, name: str, value: str, columns: int | None = None) -> None:
         """Make a value an output: numbers, a row a sample."""
         from onnx import TensorProto
 
-        self._output(name, value, TensorProto.DOUBLE, [] if columns is None else [columns])
+        self._add_typed_output(
+            name, value, TensorProto.DOUBLE, [] if columns is None else [columns]
+        )
 
-    def scores(self) -> str:
+    def add_scores(self) -> str:
         """Return the scores: (rows, outputs)."""
         model = self._model
         trees = self.add(
             "TreeEnsemble",
-            INPUT,
+            INPUT_NAME,
             domain="ai.onnx.ml",
             n_targets=len(model.base_score),
             aggregate_function=_SUM,
             post_transform=_NO_TRANSFORM,
-            **_trees(model),
+            **_make_tree_attributes(model),
         )
         return self.add("Add", trees, model.base_score[None])
 
-    def of_two(self, scores: str) -> str:
+    def add_binary_probabilities(self, scores: str) -> str:
         """Return the probabilities of two classes: the sigmoid, by `objectives.regression`."""
         half = self.add("Mul", self.add("Tanh", self.add("Mul", scores, 0.5)), 0.5)
         last = self.add("Add", half, 0.5)
         return self.add("Concat", self.add("Sub", 1.0, last), last, axis=1)
 
-    def in_proportion(self, scores: str) -> str:
+    def add_one_vs_rest_probabilities(self, scores: str) -> str:
         """Return probabilities in proportion to those of each class against the rest.
 
         Their logarithms are min(s, 0) - log(1 + e^-|s|), without overflow.
@@ -173,7 +177,7 @@ class _Graph:
         rest = self.add("Sub", self.add("Min", scores, 0.0), logarithms)
         return self.add("Softmax", rest, axis=1)
 
-    def classes(self, probabilities: str) -> None:
+    def add_class_outputs(self, probabilities: str) -> None:
         """Make classes and their probabilities outputs: the last class, of several alike."""
         from onnx import TensorProto
 
@@ -182,10 +186,10 @@ class _Graph:
         found = self.add("ArgMax", probabilities, axis=1, keepdims=0, select_last_index=1)
         if names:
             found = self.add("Gather", np.array(names, dtype=object), found)
-        self._output("class", found, kind, [])
-        self.output("probabilities", probabilities, max(2, len(self._model.base_score)))
+        self._add_typed_output("class", found, kind, [])
+        self.add_output("probabilities", probabilities, max(2, len(self._model.base_score)))
 
-    def finish(self) -> Any:
+    def build(self) -> Any:
         """Return the graph."""
         from onnx import TensorProto, helper
 
@@ -193,18 +197,20 @@ class _Graph:
         return helper.make_graph(
             self._nodes,
             "decision tables",
-            [helper.make_tensor_value_info(INPUT, TensorProto.DOUBLE, shape)],
+            [helper.make_tensor_value_info(INPUT_NAME, TensorProto.DOUBLE, shape)],
             self._outputs,
             self._constants,
         )
 
-    def _output(self, name: str, value: str, kind: int, columns: Sequence[int]) -> None:
+    def _add_typed_output(
+        self, name: str, value: str, onnx_type: int, columns: Sequence[int]
+    ) -> None:
         from onnx import helper
 
         self._nodes.append(helper.make_node("Identity", [value], [name]))
-        self._outputs.append(helper.make_tensor_value_info(name, kind, ["rows", *columns]))
+        self._outputs.append(helper.make_tensor_value_info(name, onnx_type, ["rows", *columns]))
 
-    def _constant(self, value: object) -> str:
+    def _add_constant(self, value: object) -> str:
         from onnx import numpy_helper
 
         name = f"constant_{len(self._constants)}"
@@ -212,7 +218,7 @@ class _Graph:
         return name
 
 
-def _trees(model: Model) -> dict[str, Any]:
+def _make_tree_attributes(model: Model) -> dict[str, Any]:
     """Return what the trees' operator takes: a tree for each table and output.
 
     Nodes of a tree are numbered level by level; node k of a level has the children 2k, where a
@@ -266,7 +272,7 @@ def to_catboost(model: Model) -> dict[str, Any]:
     loss = _LOSSES.get(type(model.objective))
     if loss is None:
         raise ModelError(f"{model.task}: CatBoost has no loss that says what its scores mean")
-    borders = borders_of(model.threshold)
+    borders = make_borders(model.threshold)
     tested = [np.unique(borders[model.feature == j]) for j in range(len(model.features))]
     starts = np.cumsum([0, *map(len, tested)])
     trees = []
@@ -299,13 +305,16 @@ def to_catboost(model: Model) -> dict[str, Any]:
                 for j, feature in enumerate(model.features)
             ]
         },
-        "model_info": {**_meaning(model, loss), KEY: input_note(model)},
+        "model_info": {
+            **_describe_objective(model, loss),
+            INPUT_METADATA_KEY: describe_inputs(model),
+        },
         "oblivious_trees": trees,
         "scale_and_bias": [1, model.base_score.tolist()],
     }
 
 
-def borders_of(thresholds: FloatArray) -> FloatArray:
+def make_borders(thresholds: FloatArray) -> FloatArray:
     """Return the 32-bit floats x that thresholds t turn into: above x is what is not below t.
 
     A threshold of -inf, which only missing values pass, becomes the least float of all; one of inf,
@@ -317,12 +326,12 @@ def borders_of(thresholds: FloatArray) -> FloatArray:
     return np.where(rounded < thresholds, rounded, below).astype(np.float64)
 
 
-def _meaning(model: Model, loss: str) -> dict[str, Any]:
+def _describe_objective(model: Model, loss: str) -> dict[str, Any]:
     """Return what tells CatBoost of a model's task and classes."""
     about: dict[str, Any] = {
         "params": {"loss_function": {"type": loss}, "flat_params": {"loss_function": loss}}
     }
-    if model.objective.has_classes:
+    if model.objective.is_classification:
         n_classes = max(2, len(model.base_score))
         about["class_params"] = {
             "class_label_type": "String" if model.classes else "Integer",

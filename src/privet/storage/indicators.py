@@ -25,10 +25,17 @@ from privet.arithmetic.rings import Ring, RingArray
 from privet.boosting.binning import BucketedColumns
 from privet.data.frame import Ids
 from privet.errors import ModelError
-from privet.filesystem import make_folder, remove, write_atomically
-from privet.runtime.opening import Letter
-from privet.schema import Checked
-from privet.storage.arrow_streams import Column, Columns, batch_of, read_sealed, seal, start_of
+from privet.filesystem import make_folder, remove_file, write_atomically
+from privet.runtime.opening import Payload
+from privet.schema import StrictSchema
+from privet.storage.arrow_streams import (
+    ArrayColumn,
+    ArrayColumns,
+    append_seal,
+    read_sealed,
+    serialise_batch,
+    serialise_header,
+)
 from privet.storage.json_records import read_record
 
 FOLDER = "indicators"
@@ -42,7 +49,7 @@ _Key = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 _Version = Annotated[int, Field(ge=VERSION, le=VERSION)]
 
 
-class _SeedRecord(Checked):
+class _SeedRecord(StrictSchema):
     format: Literal["privet-seed"] = SEED_FORMAT
     version: _Version = VERSION
     name: _Name
@@ -50,7 +57,7 @@ class _SeedRecord(Checked):
     seed: _Key
 
 
-class _RowsHeader(Checked):
+class _RowsHeader(StrictSchema):
     format: Literal["privet-indicators"]
     version: _Version
     name: _Name
@@ -61,9 +68,9 @@ class _RowsHeader(Checked):
     """Cuts and columns."""
     nbytes: Annotated[int, Field(ge=1)]
 
-    def columns(self) -> Columns:
+    def columns(self) -> ArrayColumns:
         """Return what the one row holds."""
-        return (Column("content", np.dtype(np.uint8), (self.nbytes,)),)
+        return (ArrayColumn("content", np.dtype(np.uint8), (self.nbytes,)),)
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,7 +135,7 @@ class KeptIndicators:
         path = self._folder / f"{masks.name}.seed"
         write_atomically(path, record.model_dump_json().encode() + b"\n", private=True)
         if earlier is not None:
-            remove(self._folder / f"{earlier.name}.seed")
+            remove_file(self._folder / f"{earlier.name}.seed")
 
     def problem(self, name: str, shapes: Sequence[tuple[int, int]], ring: Ring) -> str:
         """Say why another's indicators are not all here; nothing, if they are."""
@@ -148,9 +155,9 @@ class KeptIndicators:
         due = _header(name, position, shape, ring)
         if header != due or len(batches) != 1 or len(batches[0]["content"]) != 1:
             raise ModelError(f"{path}: holds something else than its name says")
-        letter = Letter.of(ring, shape)
-        content = batches[0]["content"][0].view(letter.kind.dtype)
-        return letter.read(content)[0].reshape(shape)
+        letter = Payload.for_array(ring, shape)
+        content = batches[0]["content"][0].view(letter.expected.dtype)
+        return letter.decode(content)[0].reshape(shape)
 
     def save(self, name: str, position: int, rows: RingArray, ring: Ring) -> None:
         """Keep the rows of one feature."""
@@ -159,16 +166,20 @@ class KeptIndicators:
             return
         make_folder(self._folder)
         header = _header(name, position, (cuts, samples), ring)
-        content = np.ascontiguousarray(Letter.of(ring, rows.shape).write([rows])).view(np.uint8)
+        content = np.ascontiguousarray(Payload.for_array(ring, rows.shape).encode([rows])).view(
+            np.uint8
+        )
         columns = header.columns()
-        stream = start_of(header, columns) + batch_of({"content": content[None]}, columns)
-        write_atomically(self._path(name, position), seal(stream), private=True)
+        stream = serialise_header(header, columns) + serialise_batch(
+            {"content": content[None]}, columns
+        )
+        write_atomically(self._path(name, position), append_seal(stream), private=True)
 
     def forget(self) -> int:
         """Remove everything; return how many files that was."""
         paths = [path for path in self._folder.glob("*") if path.is_file()]
         for path in paths:
-            remove(path)
+            remove_file(path)
         if self._folder.is_dir():
             self._folder.rmdir()
         return len(paths)
@@ -185,5 +196,5 @@ def _header(name: str, position: int, shape: tuple[int, int], ring: Ring) -> _Ro
         position=position,
         bits=ring.bits,
         shape=shape,
-        nbytes=Letter.of(ring, shape).nbytes,
+        nbytes=Payload.for_array(ring, shape).nbytes,
     )

@@ -37,22 +37,22 @@ from typing import Any
 
 from privet.errors import DataError, ParameterError, UnavailableError
 from privet.filesystem import check_writable, make_folder
-from privet.schema import quoted
+from privet.schema import quote_untrusted
 
 _START = "0" * 64
-_FEWEST_DIGITS = 8
+_MIN_DIGEST_DIGITS = 8
 """So many of a head are asked for: any log has a line that begins with one digit."""
-_MOST_BYTES = 1 << 20
+_MAX_LINE_BYTES = 1 << 20
 """A line is no longer than that."""
 
 
 @dataclass(frozen=True)
-class Verified:
+class VerificationResult:
     """What was found of a log that is whole."""
 
-    records: int
-    head: str
-    torn: int
+    n_records: int
+    last_digest: str
+    n_truncated: int
     """How many lines were left incomplete: each is followed by one that says so, or the last."""
 
 
@@ -62,59 +62,63 @@ class AuditLog:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    def check(self) -> None:
+    def check_writable(self) -> None:
         """Raise UnavailableError unless records could be added; none is."""
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_APPEND))
         except FileNotFoundError:
             check_writable(self.path)
         except OSError as error:
-            raise self._unwritable(error) from None
+            raise self._make_write_error(error) from None
 
-    def _unwritable(self, error: OSError) -> UnavailableError:
+    def _make_write_error(self, error: OSError) -> UnavailableError:
         return UnavailableError(f"{self.path}: the audit log cannot be written: {error.strerror}")
 
-    def add(self, event: str, **fields: Any) -> None:
+    def append(self, event: str, **fields: Any) -> None:
         """Add a record, and wait until it is on disk."""
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         except OSError as error:
-            raise self._unwritable(error) from None
+            raise self._make_write_error(error) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            last, whole = _last_line(descriptor)
-            number = _number_of(last) + 1 if last else 1
+            last, whole = _read_last_line(descriptor)
+            number = _get_record_number(last) + 1 if last else 1
             lines = [] if whole else [b""]
             if last and _parse_audit_record(last) is None:
-                last = _line({"number": number, "event": "torn", "bytes": len(last)}, last)
+                last = _make_audit_line(
+                    {"number": number, "event": "torn", "bytes": len(last)}, last
+                )
                 lines.append(last)
                 number += 1
-            lines.append(_line({"number": number, "event": event, **fields}, last))
-            _append(descriptor, b"\n".join(lines) + b"\n")
+            lines.append(_make_audit_line({"number": number, "event": event, **fields}, last))
+            _append_lines(descriptor, b"\n".join(lines) + b"\n")
         except OSError as error:
-            raise self._unwritable(error) from None
+            raise self._make_write_error(error) from None
         finally:
             os.close(descriptor)
 
-    def records(self) -> Iterator[dict[str, Any]]:
+    def iter_records(self) -> Iterator[dict[str, Any]]:
         """Yield all records, without the lines that were left incomplete."""
-        for line in self._content().split(b"\n"):
+        for line in self._read_content().split(b"\n"):
             if (record := _parse_audit_record(line)) is not None:
                 yield record
 
-    def verify(self, head: str | None = None) -> Verified:
+    def verify(self, expected_digest: str | None = None) -> VerificationResult:
         """Raise DataError unless every line follows the one before, and a head is among them.
 
         The first digits of a head will do, unless they are so few that others may begin alike.
         """
-        if head is not None and not re.fullmatch(f"[0-9a-f]{{{_FEWEST_DIGITS},64}}", head):
+        if expected_digest is not None and not re.fullmatch(
+            f"[0-9a-f]{{{_MIN_DIGEST_DIGITS},64}}", expected_digest
+        ):
             raise ParameterError(
-                f"head: {quoted(head)!r} is none: give all 64 digits that were noted, 0 to 9 and a "
-                f"to f, or at least the first {_FEWEST_DIGITS}"
+                f"head: {quote_untrusted(expected_digest)!r} is none: give all 64 digits that were "
+                f"noted, 0 to 9 and a to f, or at least the first {_MIN_DIGEST_DIGITS}"
             )
         previous, records, torn, heads = _START, 0, 0, []
         open_end, due = 0, False
-        *lines, end = self._content().split(b"\n")  # the end is of a write that was cut short
+        *lines, end = self._read_content().split(b"\n")  # the end is of a write that was cut short
         for place, line in enumerate((*lines, end), 1):
             if not line:
                 continue
@@ -124,7 +128,7 @@ class AuditLog:
                     raise DataError(f"{self.path}: line {place} is no record")
                 open_end = len(line)
             else:
-                if (due and "own" not in record) or not _is_own(line, record):
+                if (due and "own" not in record) or not _has_valid_digest(line, record):
                     raise DataError(f"{self.path}: line {place} was changed")
                 due = "own" in record
                 says = record.get("bytes") if record.get("event") == "torn" else 0
@@ -136,16 +140,18 @@ class AuditLog:
                 torn += bool(open_end)
                 open_end = 0
                 records += 1
-            previous = _digest(line)
+            previous = _digest_line(line)
             heads.append(previous)
-        if head is not None and not any(known.startswith(head) for known in heads):
+        if expected_digest is not None and not any(
+            known.startswith(expected_digest) for known in heads
+        ):
             raise DataError(
-                f"{self.path}: no line has the digest {head}: the log's end was cut off since it "
-                "was noted, or the log was written anew"
+                f"{self.path}: no line has the digest {expected_digest}: the log's end was cut off "
+                "since it was noted, or the log was written anew"
             )
-        return Verified(records, previous, torn + bool(open_end))
+        return VerificationResult(records, previous, torn + bool(open_end))
 
-    def _content(self) -> bytes:
+    def _read_content(self) -> bytes:
         try:
             if self.path.exists() and not self.path.is_file():
                 raise DataError(f"{self.path}: is no file")
@@ -154,21 +160,21 @@ class AuditLog:
             raise DataError(f"{self.path}: {error.strerror}") from None
 
 
-def _digest(line: bytes) -> str:
+def _digest_line(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()
 
 
-def _with_own(line: bytes) -> bytes:
+def _append_digest(line: bytes) -> bytes:
     """Return a record as JSON with the digest of what it is without it."""
-    return line[:-1] + f', "own": "{_digest(line)}"}}'.encode()
+    return line[:-1] + f', "own": "{_digest_line(line)}"}}'.encode()
 
 
-def _is_own(line: bytes, record: dict[str, Any]) -> bool:
+def _has_valid_digest(line: bytes, record: dict[str, Any]) -> bool:
     """Tell whether a line's own digest is right, if it has one."""
     if "own" not in record:
         return True
     start = line.rfind(b', "own": ')
-    return start >= 0 and line == _with_own(line[:start] + b"}")
+    return start >= 0 and line == _append_digest(line[:start] + b"}")
 
 
 def _parse_audit_record(line: bytes) -> dict[str, Any] | None:
@@ -180,27 +186,27 @@ def _parse_audit_record(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) and "previous" in record else None
 
 
-def _number_of(line: bytes) -> int:
+def _get_record_number(line: bytes) -> int:
     """Return a record's number; of a line that is none, 0."""
     number = (_parse_audit_record(line) or {}).get("number")
     return number if isinstance(number, int) else 0
 
 
-def _last_line(descriptor: int) -> tuple[bytes, bool]:
+def _read_last_line(descriptor: int) -> tuple[bytes, bool]:
     """Return the last line, and whether it is complete."""
     size = os.fstat(descriptor).st_size
-    end = os.pread(descriptor, _MOST_BYTES, max(0, size - _MOST_BYTES))
+    end = os.pread(descriptor, _MAX_LINE_BYTES, max(0, size - _MAX_LINE_BYTES))
     last = end.rstrip(b"\n").rpartition(b"\n")[2]
     return last, not end or end.endswith(b"\n")
 
 
-def _line(record: dict[str, Any], before: bytes) -> bytes:
+def _make_audit_line(record: dict[str, Any], previous_line: bytes) -> bytes:
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
-    previous = _digest(before) if before else _START
-    return _with_own(json.dumps({**record, "time": now, "previous": previous}).encode())
+    previous = _digest_line(previous_line) if previous_line else _START
+    return _append_digest(json.dumps({**record, "time": now, "previous": previous}).encode())
 
 
-def _append(descriptor: int, content: bytes) -> None:
+def _append_lines(descriptor: int, content: bytes) -> None:
     """Add lines, and wait until they are on disk; all of them, or none if that fails."""
     before = os.fstat(descriptor).st_size
     try:
@@ -212,21 +218,21 @@ def _append(descriptor: int, content: bytes) -> None:
         raise
 
 
-FOLDER = "runs"
-LINES, NOW = ".jsonl", ".now"
-MOST_RUNS = 200
+RUNS_FOLDER = "runs"
+JOURNAL_SUFFIX, PROGRESS_SUFFIX = ".jsonl", ".now"
+MAX_RUNS = 200
 """So many are kept."""
 
 
-class RunRecord:
+class JournalWriter:
     """The record of a run that goes on."""
 
     def __init__(self, folder: str | Path, command: str) -> None:
-        runs = make_folder(Path(folder) / FOLDER)
-        _forget_old(runs, MOST_RUNS - 1)
+        runs = make_folder(Path(folder) / RUNS_FOLDER)
+        _forget_old(runs, MAX_RUNS - 1)
         now = datetime.datetime.now(datetime.timezone.utc)
-        self.path = runs / f"{now:%Y%m%dT%H%M%S%f}-{command}-{secrets.token_hex(4)}{LINES}"
-        self._writing = threading.Lock()
+        self.path = runs / f"{now:%Y%m%dT%H%M%S%f}-{command}-{secrets.token_hex(4)}{JOURNAL_SUFFIX}"
+        self._write_lock = threading.Lock()
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
             self._descriptor = os.open(self.path, flags, 0o600)
@@ -234,20 +240,20 @@ class RunRecord:
         except OSError as error:
             raise UnavailableError(f"{self.path}: cannot be written: {error.strerror}") from None
 
-    def add(self, line: Mapping[str, Any]) -> None:
+    def append(self, record: Mapping[str, Any]) -> None:
         """Add a line; raise UnavailableError if that cannot be done."""
-        content = json.dumps(line).encode() + b"\n"
-        with self._writing, self._blaming():
+        content = json.dumps(record).encode() + b"\n"
+        with self._write_lock, self._raising_unavailable():
             os.write(self._descriptor, content)
 
-    def stand(self, line: Mapping[str, Any]) -> None:
+    def write_progress(self, record: Mapping[str, Any]) -> None:
         """Say how the run stands, in place of what was said before."""
-        place = self.path.with_suffix(NOW)
-        part = _unfinished(place)
-        with self._writing, self._blaming():
+        place = self.path.with_suffix(PROGRESS_SUFFIX)
+        part = _make_temporary_path(place)
+        with self._write_lock, self._raising_unavailable():
             descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
-                file.write(json.dumps(line).encode())
+                file.write(json.dumps(record).encode())
             part.replace(place)
 
     def close(self) -> None:
@@ -255,51 +261,51 @@ class RunRecord:
         os.close(self._descriptor)
 
     @contextlib.contextmanager
-    def _blaming(self) -> Iterator[None]:
+    def _raising_unavailable(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise UnavailableError(f"{self.path}: cannot be written: {error.strerror}") from None
 
 
-class RunFile:
+class JournalReader:
     """The record of a run, read as it grows."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._read = 0
-        self._standing = 0
+        self._offset = 0
+        self._progress_mtime = 0
 
     @property
-    def name(self) -> str:
+    def run_name(self) -> str:
         """What the run is called."""
         return self.path.stem
 
-    def new_lines(self) -> list[dict[str, Any]]:
+    def read_new_records(self) -> list[dict[str, Any]]:
         """Return the lines that were added since we last looked; what is no line is left out."""
         try:
             with self.path.open("rb") as file:
-                file.seek(self._read)
+                file.seek(self._offset)
                 content = file.read()
         except OSError:
             return []
         whole = content[: content.rfind(b"\n") + 1]
-        self._read += len(whole)
+        self._offset += len(whole)
         return [line for each in whole.splitlines() if (line := _parse(each)) is not None]
 
-    def new_standing(self) -> dict[str, Any] | None:
+    def read_new_progress(self) -> dict[str, Any] | None:
         """Return how the run stands, if that was said anew since we last looked."""
-        place = self.path.with_suffix(NOW)
+        place = self.path.with_suffix(PROGRESS_SUFFIX)
         try:
             changed = place.stat().st_mtime_ns
-            if changed == self._standing:
+            if changed == self._progress_mtime:
                 return None
-            self._standing = changed
+            self._progress_mtime = changed
             return _parse(place.read_bytes())
         except OSError:
             return None
 
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         """Tell whether its process still lives."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY)
@@ -314,25 +320,25 @@ class RunFile:
         return False
 
 
-def run_files(folder: str | Path) -> list[Path]:
+def list_journals(folder: str | Path) -> list[Path]:
     """Return the records of all runs in a participant's folder, the oldest first."""
-    return sorted((Path(folder) / FOLDER).glob(f"*{LINES}"))
+    return sorted((Path(folder) / RUNS_FOLDER).glob(f"*{JOURNAL_SUFFIX}"))
 
 
-def _forget_old(runs: Path, most: int) -> None:
+def _forget_old(runs: Path, max_runs: int) -> None:
     """Remove all but the newest records of runs that are over."""
-    paths = sorted(runs.glob(f"*{LINES}"))
-    for path in paths[: max(0, len(paths) - most)]:
-        if not RunFile(path).goes_on():
-            place = path.with_suffix(NOW)
-            for old in (path, place, _unfinished(place)):
+    paths = sorted(runs.glob(f"*{JOURNAL_SUFFIX}"))
+    for path in paths[: max(0, len(paths) - max_runs)]:
+        if not JournalReader(path).is_running():
+            place = path.with_suffix(PROGRESS_SUFFIX)
+            for old in (path, place, _make_temporary_path(place)):
                 with contextlib.suppress(OSError):
                     old.unlink(missing_ok=True)
 
 
-def _unfinished(place: Path) -> Path:
+def _make_temporary_path(path: Path) -> Path:
     """Return where a file is written before it gets its name."""
-    return place.with_name(f".{place.name}")
+    return path.with_name(f".{path.name}")
 
 
 def _parse(content: bytes) -> dict[str, Any] | None:

@@ -14,48 +14,48 @@ from pydantic import FailFast, Field
 from privet.boosting.model import Feature, Model
 from privet.errors import InputError, ModelError
 from privet.filesystem import write_atomically
-from privet.schema import Checked
+from privet.schema import StrictSchema
 from privet.spec.params import Task
 from privet.storage.json_records import (
-    PER_LEVEL,
     EncoderRecord,
     FeatureRecord,
     Index,
     Infinity,
     Name,
+    PerLevel,
     Text,
+    encode_threshold,
     read_record,
-    threshold_to_json,
 )
 
-FORMAT = "privet-model"
-VERSION = 4
+MODEL_FORMAT = "privet-model"
+MODEL_VERSION = 4
 _LeafValues = Annotated[list[float], Field(max_length=1 << 10), FailFast()]
 _PerOutput = Field(min_length=1, max_length=1000)
 
 
-class _TestsRecord(Checked):
-    feature: Annotated[list[Index], PER_LEVEL, FailFast()]
-    bucket: Annotated[list[Annotated[int, Field(ge=0, le=254)]], PER_LEVEL, FailFast()]
-    threshold: Annotated[list[float | Infinity], PER_LEVEL, FailFast()]
+class _SplitsRecord(StrictSchema):
+    feature: Annotated[list[Index], PerLevel, FailFast()]
+    bucket: Annotated[list[Annotated[int, Field(ge=0, le=254)]], PerLevel, FailFast()]
+    threshold: Annotated[list[float | Infinity], PerLevel, FailFast()]
 
 
-class _TableRecord(_TestsRecord):
+class _DecisionTableRecord(_SplitsRecord):
     leaf_values: Annotated[list[_LeafValues], _PerOutput, FailFast()]
     """For every output, its leaf values."""
-    pass_share: Annotated[list[float], PER_LEVEL] | None = None
+    pass_share: Annotated[list[float], PerLevel] | None = None
     """Which share of the training rows passes each test, where that is known; versions before 4
     have none."""
 
 
-class _HeadRecord(Checked):
+class _HeaderRecord(StrictSchema):
     format: Literal["privet-model"]
     version: int
     task: Task
     features: Annotated[list[FeatureRecord], FailFast()]
 
 
-class EstimatorRecord(Checked):
+class EstimatorRecord(StrictSchema):
     """What an estimator knows beside its model."""
 
     kind: Literal["classifier", "regressor"]
@@ -71,7 +71,7 @@ class EstimatorRecord(Checked):
     """Their type, as numpy writes it."""
 
 
-class _ModelRecord(_HeadRecord):
+class _ModelRecord(_HeaderRecord):
     base_score: Annotated[list[float], _PerOutput]
     """For every output, its score before the first table."""
     encoders: Annotated[list[EncoderRecord], FailFast()] = Field(default_factory=list)
@@ -79,46 +79,50 @@ class _ModelRecord(_HeadRecord):
     classes: Annotated[list[Text], Field(max_length=1000)] = Field(default_factory=list)
     """Version 3 has no names of classes, and no estimator."""
     estimator: EstimatorRecord | None = None
-    tables: Annotated[list[_TableRecord], Field(max_length=10_000), FailFast()]
+    tables: Annotated[list[_DecisionTableRecord], Field(max_length=10_000), FailFast()]
 
 
-class _TableRecord1(_TestsRecord):
+class _DecisionTableRecordV1(_SplitsRecord):
     leaf_values: _LeafValues
 
 
-class _ModelRecord1(_HeadRecord):
+class _ModelRecordV1(_HeaderRecord):
     """As version 1 has it: a model of one output."""
 
     base_score: float
-    tables: Annotated[list[_TableRecord1], Field(max_length=10_000), FailFast()]
+    tables: Annotated[list[_DecisionTableRecordV1], Field(max_length=10_000), FailFast()]
 
-    def upgraded(self) -> _ModelRecord:
+    def upgrade(self) -> _ModelRecord:
         """Return the same as it is written now."""
         tables = [
-            _TableRecord(**{**vars(table), "leaf_values": [table.leaf_values]})
+            _DecisionTableRecord(**{**vars(table), "leaf_values": [table.leaf_values]})
             for table in self.tables
         ]
         return _ModelRecord(**{**vars(self), "base_score": [self.base_score], "tables": tables})
 
 
-def save_model(model: Model, path: str | Path, estimator: EstimatorRecord | None = None) -> None:
+def write_model_file(
+    model: Model, path: str | Path, estimator: EstimatorRecord | None = None
+) -> None:
     """Write a model to a file, and what its estimator knows if it has one, atomically."""
     record = _ModelRecord(
         format="privet-model",
-        version=VERSION,
+        version=MODEL_VERSION,
         task=model.task,
         base_score=model.base_score.tolist(),
         features=[FeatureRecord(name=f.name, owner=f.owner) for f in model.features],
-        encoders=[EncoderRecord.of(encoder) for encoder in model.encoders],
+        encoders=[EncoderRecord.from_encoder(encoder) for encoder in model.encoders],
         classes=list(model.classes),
         estimator=estimator,
         tables=[
-            _TableRecord(
+            _DecisionTableRecord(
                 feature=model.feature[table].tolist(),
                 bucket=model.bucket[table].tolist(),
-                threshold=[threshold_to_json(t) for t in model.threshold[table].tolist()],
+                threshold=[encode_threshold(t) for t in model.threshold[table].tolist()],
                 leaf_values=model.leaf_values[table].tolist(),
-                pass_share=None if model.pass_share is None else model.pass_share[table].tolist(),
+                pass_share=None
+                if model.left_fraction is None
+                else model.left_fraction[table].tolist(),
             )
             for table in range(model.n_tables)
         ],
@@ -126,25 +130,25 @@ def save_model(model: Model, path: str | Path, estimator: EstimatorRecord | None
     write_atomically(path, record.model_dump_json().encode())
 
 
-def load_model(path: str | Path) -> Model:
+def read_model_file(path: str | Path) -> Model:
     """Read a model from a file; raise ModelError if it is not one, or not a sound one."""
-    return load_with_estimator(path)[0]
+    return read_model_and_estimator(path)[0]
 
 
-def load_with_estimator(path: str | Path) -> tuple[Model, EstimatorRecord | None]:
+def read_model_and_estimator(path: str | Path) -> tuple[Model, EstimatorRecord | None]:
     """Read a model from a file, and what its estimator knew if it had one."""
-    kinds: dict[int, type[_ModelRecord1] | type[_ModelRecord]]
-    kinds = {1: _ModelRecord1, **dict.fromkeys(range(2, VERSION + 1), _ModelRecord)}
-    record = read_record(path, FORMAT, kinds)
-    if isinstance(record, _ModelRecord1):
-        record = record.upgraded()
+    kinds: dict[int, type[_ModelRecordV1] | type[_ModelRecord]]
+    kinds = {1: _ModelRecordV1, **dict.fromkeys(range(2, MODEL_VERSION + 1), _ModelRecord)}
+    record = read_record(path, MODEL_FORMAT, kinds)
+    if isinstance(record, _ModelRecordV1):
+        record = record.upgrade()
     try:
         return _to_model(record), record.estimator
     except InputError as error:
         raise ModelError(f"{path}: damaged: {error}") from None
 
 
-def is_model(path: str | Path) -> bool:
+def is_model_file(path: str | Path) -> bool:
     """Tell whether a file seems to be of a whole model: JSON, as opposed to a part."""
     try:
         with Path(path).open("rb") as file:
@@ -176,7 +180,7 @@ def _to_model(record: _ModelRecord) -> Model:
         bucket=np.array([table.bucket for table in record.tables], dtype=np.intp),
         threshold=np.array([[float(t) for t in table.threshold] for table in record.tables]),
         leaf_values=np.array([table.leaf_values for table in record.tables]),
-        encoders=tuple(encoder.encoder() for encoder in record.encoders),
+        encoders=tuple(encoder.to_encoder() for encoder in record.encoders),
         classes=tuple(record.classes),
-        pass_share=np.array(shares) if shares else None,
+        left_fraction=np.array(shares) if shares else None,
     )

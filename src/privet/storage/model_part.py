@@ -15,43 +15,43 @@ from pydantic import FailFast, Field
 
 from privet.boosting.model_part import ModelPart
 from privet.config.job import Job
-from privet.data.encoding import Encoder, features_of
+from privet.data.encoding import Encoder, list_feature_names
 from privet.errors import InputError, ModelError
 from privet.filesystem import write_atomically
-from privet.schema import Checked
-from privet.spec.params import Tables
+from privet.schema import StrictSchema
+from privet.spec.params import TableCount
 from privet.storage.arrow_streams import (
-    MOST_OUTPUTS,
-    PartHeader,
-    read_part,
+    MAX_OUTPUTS,
+    ModelPartHeader,
+    append_seal,
+    bound_table_bytes,
+    build_part,
     read_sealed,
-    seal,
-    start_of,
-    table_bytes,
-    write_tables,
+    serialise_header,
+    serialise_tables,
 )
-from privet.storage.checkpoint import room_for_checkpoints
+from privet.storage.checkpoint import bound_checkpoint_bytes
 from privet.storage.json_records import EncoderRecord, Name, Text
 
-FORMAT: Final = "privet-part"
-VERSION = 5
+PART_FORMAT: Final = "privet-part"
+PART_VERSION = 5
 
 
-class _FileHeader(Checked):
+class _PartFileHeader(StrictSchema):
     format: Literal["privet-part"]
-    version: Annotated[int, Field(ge=VERSION, le=VERSION)]
+    version: Annotated[int, Field(ge=PART_VERSION, le=PART_VERSION)]
     model: Name
     job: dict[str, Any]
     data: Name
     run: Name
-    tables: Tables
+    tables: TableCount
     encoders: Annotated[list[EncoderRecord], Field(max_length=100_000), FailFast()]
-    classes: Annotated[list[Text], Field(max_length=MOST_OUTPUTS)]
-    part: PartHeader
+    classes: Annotated[list[Text], Field(max_length=MAX_OUTPUTS)]
+    part: ModelPartHeader
 
 
 @dataclass(frozen=True, repr=False)
-class PartFile:
+class ModelPartFile:
     """A participant's part of a model, and what it belongs to."""
 
     part: ModelPart
@@ -68,68 +68,72 @@ class PartFile:
     is the last."""
 
     @property
-    def stage(self) -> tuple[int, str]:
+    def checkpoint_key(self) -> tuple[int, str]:
         """How many tables there are, and the run of the last: where a training can go on from."""
         return self.part.n_tables, self.run
 
     @property
-    def model(self) -> str:
+    def model_id(self) -> str:
         """The name of the model: the same in all its parts, and in no other's."""
         digest = hashlib.sha256(f"{self.job.digest} {self.run}".encode())
         digest.update(self.part.feature.astype("<i8").tobytes())
         return digest.hexdigest()
 
 
-def save_part(file: PartFile, path: str | Path) -> None:
+def save_part(part_file: ModelPartFile, path: str | Path) -> None:
     """Write a part to a file, atomically."""
-    header = _FileHeader(
-        format=FORMAT,
-        version=VERSION,
-        model=file.model,
-        job=file.job.model_dump(),
-        data=file.data,
-        run=file.run,
-        tables=file.part.n_tables,
-        encoders=[EncoderRecord.of(encoder) for encoder in file.encoders],
-        classes=list(file.classes),
-        part=PartHeader.of(file.part),
+    header = _PartFileHeader(
+        format=PART_FORMAT,
+        version=PART_VERSION,
+        model=part_file.model_id,
+        job=part_file.job.model_dump(),
+        data=part_file.data,
+        run=part_file.run,
+        tables=part_file.part.n_tables,
+        encoders=[EncoderRecord.from_encoder(encoder) for encoder in part_file.encoders],
+        classes=list(part_file.classes),
+        part=ModelPartHeader.from_part(part_file.part),
     )
-    stream = start_of(header, header.part.columns()) + write_tables(file.part)
-    write_atomically(path, seal(stream), private=True)
+    stream = serialise_header(header, header.part.make_columns()) + serialise_tables(part_file.part)
+    write_atomically(path, append_seal(stream), private=True)
 
 
-def part_bytes(job: Job) -> int:
+def bound_part_bytes(job: Job) -> int:
     """Return how many bytes the tables of a job's part take at most."""
-    params, explains = job.hyper_parameters(), job.explain is not None
-    outputs = params.objective.outputs
-    return params.tables * table_bytes(params.depth, outputs, explains=explains)
+    params, explains = job.make_params(), job.explain is not None
+    outputs = params.objective.n_outputs
+    return params.tables * bound_table_bytes(params.depth, outputs, has_explanations=explains)
 
 
-def room_for_training(job: Job, samples: int) -> int:
+def bound_training_bytes(job: Job, n_samples: int) -> int:
     """Return how many bytes a training takes in the folder of models at most: until its part is."""
-    return room_for_checkpoints(samples, job.hyper_parameters()) + part_bytes(job)
+    return bound_checkpoint_bytes(n_samples, job.make_params()) + bound_part_bytes(job)
 
 
-def load_part(path: str | Path) -> PartFile:
+def load_part(path: str | Path) -> ModelPartFile:
     """Read a part from a file; raise ModelError if it is not one, or not a sound one."""
     header, tables = read_sealed(
-        Path(path), _FileHeader, lambda found: found.part.columns(), FORMAT, VERSION
+        Path(path),
+        _PartFileHeader,
+        lambda found: found.part.make_columns(),
+        PART_FORMAT,
+        PART_VERSION,
     )
     try:
         if len(tables) != header.tables:
             raise ModelError(f"{len(tables)} tables of {header.tables}")
-        part = read_part(header.part, tables)
-        encoders = tuple(record.encoder() for record in header.encoders)
-        file = PartFile(
+        part = build_part(header.part, tables)
+        encoders = tuple(record.to_encoder() for record in header.encoders)
+        file = ModelPartFile(
             part, Job.parse(header.job), header.data, header.run, encoders, tuple(header.classes)
         )
-        if features_of(encoders) != part.own_features:
+        if list_feature_names(encoders) != part.local_features:
             raise ModelError("its encoders make other features than it tests")
-        if file.model != header.model:
+        if file.model_id != header.model:
             raise ModelError("its name is not that of its content")
-        if [f.owner for f in file.part.features if f.owner not in file.job.names]:
+        if [f.owner for f in file.part.features if f.owner not in file.job.party_names]:
             raise ModelError("features of somebody who takes no part in the job")
-        if (part.reasons is not None) != (file.job.explain is not None):
+        if (part.explanation is not None) != (file.job.explain is not None):
             raise ModelError("it explains scores and its job does not say so, or the reverse")
     except InputError as error:
         raise ModelError(f"{path}: damaged: {error}") from None

@@ -11,7 +11,7 @@ another stream.
     has_come(peer)                       whether one waits to be received
     exchange(arrays, expected, tag)      send to some, then receive from some: one round
     flush()                              wait until all that was handed over has left
-    wait_for_room(limit, peers)          wait until little enough waits for one of some peers
+    wait_for_backlog(limit, peers)          wait until little enough waits for one of some peers
     close()                              say goodbye, and stay until the peers have said it, too
     leave()                              the same before an error that all find: soon over
     abort()                              hang up: peers find out at once
@@ -65,12 +65,12 @@ class Expected(NamedTuple):
 class Channel(ABC):
     """One participant's end of its connections to all its peers."""
 
-    def __init__(self, name: str, deadline: float) -> None:
+    def __init__(self, name: str, peer_timeout: float) -> None:
         self.name = name
-        self.deadline = deadline
-        self.where: Callable[[], str] = lambda: ""
+        self.peer_timeout = peer_timeout
+        self.current_step: Callable[[], str] = lambda: ""
         """Says at which step of the program we are, for error messages."""
-        self.goodbye_seconds = math.inf
+        self.goodbye_timeout = math.inf
         """How long to wait at the end for the goodbye of a peer that lives."""
 
     @property
@@ -87,7 +87,7 @@ class Channel(ABC):
         """Wait for the next array from a peer on one stream."""
 
     @abstractmethod
-    def has_come(self, peer: str, stream: int = 0) -> bool:
+    def has_pending(self, peer: str, stream: int = 0) -> bool:
         """Tell whether an array of a peer waits on a stream, or its loss is known."""
 
     @abstractmethod
@@ -99,18 +99,18 @@ class Channel(ABC):
         """Return how many bytes are handed over for a peer and have not left yet."""
 
     @abstractmethod
-    def wait_for_room(self, limit: int, peers: Sequence[str]) -> None:
+    def wait_for_backlog(self, limit: int, peers: Sequence[str]) -> None:
         """Wait until the backlog of one of these peers, any of them, is at most `limit`."""
 
     @abstractmethod
-    def close(self, longest: float | None = None) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Say goodbye to all peers, wait for theirs, and free the connections.
 
-        Raises PeerError if a peer ends without a goodbye, or has not said it after `longest`
-        seconds (by default `goodbye_seconds`), though it lives.
+        Raises PeerError if a peer ends without a goodbye, or has not said it after `timeout`
+        seconds (by default `goodbye_timeout`), though it lives.
         """
 
-    def leave(self) -> None:
+    def close_best_effort(self) -> None:
         """Say goodbye, and stay a moment for those of the others, whatever becomes of them.
 
         For one who is about to raise what all find by themselves: that must be seen, not how a peer
@@ -131,7 +131,7 @@ class Channel(ABC):
     ) -> None:
         """Close after success, abort after failure, which is told the step we were at."""
         if isinstance(error, PrivetError):
-            error.note_step(self.where())
+            error.set_step_if_unknown(self.current_step())
         if kind is None:
             self.close()
         else:
@@ -145,50 +145,56 @@ class Channel(ABC):
             self.send(peer, array, tag)
         return {peer: self.receive(peer, due, tag) for peer, due in expected.items()}
 
-    def check(self, peer: str, header: Header, expected: Expected, sequence: int, tag: int) -> None:
+    def check_header(
+        self, peer: str, header: Header, expected: Expected, sequence: int, tag: int
+    ) -> None:
         """Raise PeerMisbehavedError unless a frame is the one that is due on its stream."""
         due = Header(header.kind, expected.dtype, expected.shape, sequence, tag, header.stream)
         if header != due:
             raise PeerMisbehavedError(
                 peer,
-                f"sent {header.describe()}{self._at()}, where {due.describe()} is due: "
+                f"sent {header.describe()}{self._describe_step()}, where {due.describe()} is due: "
                 "the two run different programs, or lost step",
-                self.where(),
+                self.current_step(),
             )
 
-    def _at(self) -> str:
-        step = self.where()
+    def _describe_step(self) -> str:
+        step = self.current_step()
         return f" at step {step!r}" if step else ""
 
 
-TAG = zlib.crc32(b"message")
+MESSAGE_TAG = zlib.crc32(b"message")
 _SIZE = Expected(np.dtype(np.uint64), (1,))
-MAX_BYTES = 1 << 24
+MAX_MESSAGE_BYTES = 1 << 24
 
 
-def send(channel: Channel, peers: Iterable[str], content: bytes, stream: int = 0) -> None:
+def send_message(channel: Channel, peers: Iterable[str], content: bytes, stream: int = 0) -> None:
     """Send a message to some peers."""
     for peer in peers:
-        channel.send(peer, np.array([len(content)], dtype=np.uint64), TAG, stream)
-        channel.send(peer, np.frombuffer(content, dtype=np.uint8), TAG, stream)
+        channel.send(peer, np.array([len(content)], dtype=np.uint64), MESSAGE_TAG, stream)
+        channel.send(peer, np.frombuffer(content, dtype=np.uint8), MESSAGE_TAG, stream)
 
 
-def receive(channel: Channel, peer: str, most: int = MAX_BYTES, stream: int = 0) -> bytes:
+def receive_message(
+    channel: Channel, peer: str, max_bytes: int = MAX_MESSAGE_BYTES, stream: int = 0
+) -> bytes:
     """Wait for a message from a peer, of at most so many bytes."""
-    size = int(channel.receive(peer, _SIZE, TAG, stream)[0])
-    if size > most:
+    size = int(channel.receive(peer, _SIZE, MESSAGE_TAG, stream)[0])
+    if size > max_bytes:
         raise PeerMisbehavedError(peer, f"announced a message of {size} bytes: too many")
-    return channel.receive(peer, Expected(np.dtype(np.uint8), (size,)), TAG, stream).tobytes()
+    return channel.receive(
+        peer, Expected(np.dtype(np.uint8), (size,)), MESSAGE_TAG, stream
+    ).tobytes()
 
 
-def pack(texts: Iterable[str]) -> bytes:
+def pack_texts(texts: Iterable[str]) -> bytes:
     """Return texts as one message: each in UTF-8, after its length."""
     return b"".join(
         len(content).to_bytes(4, "little") + content for content in (t.encode() for t in texts)
     )
 
 
-def unpack(message: bytes) -> list[str]:
+def unpack_texts(message: bytes) -> list[str]:
     """Return the texts of a message; raise ValueError if it is not one of texts."""
     texts, start = [], 0
     while start < len(message):
@@ -200,8 +206,8 @@ def unpack(message: bytes) -> list[str]:
     return texts
 
 
-def swap(channel: Channel, content: Mapping[str, bytes]) -> dict[str, bytes]:
+def exchange_messages(channel: Channel, content: Mapping[str, bytes]) -> dict[str, bytes]:
     """Send everybody named something, and return what each of them sends."""
     for peer, message in content.items():
-        send(channel, [peer], message)
-    return {peer: receive(channel, peer) for peer in content}
+        send_message(channel, [peer], message)
+    return {peer: receive_message(channel, peer) for peer in content}

@@ -31,9 +31,9 @@ import numpy.typing as npt
 
 VERSION: Final = 1
 ARRAY: Final = 1
-ALIVE: Final = 2
+HEARTBEAT_FRAME: Final = 2
 GOODBYE: Final = 3
-FAILED: Final = 4
+FAILURE_FRAME: Final = 4
 
 _HEADER = struct.Struct("<2sBBBBHII4I")
 HEADER_BYTES: Final = _HEADER.size
@@ -47,7 +47,11 @@ _DTYPES: tuple[np.dtype[Any], ...] = (
     np.dtype(np.uint64),
     np.dtype(np.uint16),
 )
-_CONTROL = {ALIVE: "a sign of life", GOODBYE: "a goodbye", FAILED: "word of a failure"}
+_CONTROL = {
+    HEARTBEAT_FRAME: "a sign of life",
+    GOODBYE: "a goodbye",
+    FAILURE_FRAME: "word of a failure",
+}
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 
 assert sys.byteorder == "little", "frames hold little-endian numbers as they lie in memory"
@@ -81,7 +85,7 @@ class Header(NamedTuple):
         return _CONTROL[self.kind]
 
 
-def array_header(array: npt.NDArray[Any], sequence: int, tag: int, stream: int = 0) -> bytes:
+def pack_array_header(array: npt.NDArray[Any], sequence: int, tag: int, stream: int = 0) -> bytes:
     """Return the header of a frame that carries an array."""
     assert array.ndim <= MAX_DIMENSIONS, f"{array.ndim} dimensions do not fit a frame"
     assert array.nbytes <= MAX_FRAME_BYTES, f"{array.nbytes} bytes do not fit a frame"
@@ -91,7 +95,7 @@ def array_header(array: npt.NDArray[Any], sequence: int, tag: int, stream: int =
     )
 
 
-def in_frames(array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+def split_into_frames(array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
     """Return an array as frames carry it: as it is, or its bytes in pieces, if it is too large."""
     if array.nbytes <= MAX_FRAME_BYTES:
         return [array]
@@ -99,7 +103,7 @@ def in_frames(array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
     return [content[start : start + MAX_FRAME_BYTES] for start in _starts(array.nbytes)]
 
 
-def from_frames(
+def assemble_frames(
     dtype: np.dtype[Any],
     shape: tuple[int, ...],
     receive: Callable[[np.dtype[Any], tuple[int, ...]], npt.NDArray[Any]],
@@ -120,12 +124,12 @@ def _starts(nbytes: int) -> range:
     return range(0, nbytes, MAX_FRAME_BYTES)
 
 
-def control_header(kind: int, tag: int = 0) -> bytes:
+def pack_control_header(kind: int, tag: int = 0) -> bytes:
     """Return a frame that carries nothing but its kind, and of a failure who is to blame."""
     return _HEADER.pack(b"PV", VERSION, kind, 0, 0, 0, 0, tag, 0, 0, 0, 0)
 
 
-def name_tag(name: str) -> int:
+def hash_name(name: str) -> int:
     """Return the tag that stands for a participant."""
     return zlib.crc32(name.encode())
 
@@ -146,7 +150,9 @@ def parse_header(content: bytes | bytearray | memoryview, limit: int = MAX_FRAME
         raise FrameError("a frame with a damaged header")
     if any(lengths[dimensions:]):
         raise FrameError("a frame with lengths beyond its dimensions")
-    if kind != ARRAY and (code or dimensions or stream or sequence or (tag and kind != FAILED)):
+    if kind != ARRAY and (
+        code or dimensions or stream or sequence or (tag and kind != FAILURE_FRAME)
+    ):
         raise FrameError("a control frame that carries something")
     # A length of zero would make the others free to be anything, so it counts as one here.
     size = _DTYPES[code].itemsize
@@ -160,7 +166,7 @@ def parse_header(content: bytes | bytearray | memoryview, limit: int = MAX_FRAME
 class FrameReader:
     """Cuts a stream of bytes into frames.
 
-    Bytes are put into `target()`, then counted with `advance()`. Small frames pass through one
+    Bytes are put into `get_buffer()`, then counted with `advance()`. Small frames pass through one
     buffer; the elements of a large one are written straight into their array.
     """
 
@@ -173,16 +179,16 @@ class FrameReader:
         self._rest = memoryview(b"")  # what is still missing of the array
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether the stream stands between two frames."""
         return self._header is None and self._start == self._end
 
     @property
-    def begun(self) -> Header | None:
+    def partial_header(self) -> Header | None:
         """What the frame says of itself whose elements are coming in, if one is."""
         return self._header
 
-    def target(self) -> memoryview:
+    def get_buffer(self) -> memoryview:
         """Return where the next bytes go."""
         return self._rest if self._header is not None else self._buffer[self._end :]
 

@@ -27,7 +27,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from privet.errors import (
-    INTERRUPTED,
+    EXIT_CODE_INTERRUPTED,
     CorrelationError,
     DataError,
     DisagreementError,
@@ -38,16 +38,21 @@ from privet.errors import (
     PrivetError,
     UnavailableError,
 )
-from privet.transport.frames import name_tag
-from privet.transport.tls import Identity, known_by, tls_problem, vouched_for
+from privet.transport.frames import hash_name
+from privet.transport.tls import (
+    Identity,
+    authenticate_chain,
+    compute_chain_fingerprint,
+    describe_tls_error,
+)
 
-HELLO_SECONDS = 5.0
+HANDSHAKE_TIMEOUT_SECONDS = 5.0
 """How long a greeting may take."""
-SESSION_BYTES = 32
+SESSION_ID_BYTES = 32
 _MAGIC = b"PVHELLO2"
-_NOTE = struct.Struct("<BI")
-_GOES_ON = _NOTE.pack(0, 0)
-_REASONS = {
+_NOTICE_STRUCT = struct.Struct("<BI")
+_NO_FAILURE = _NOTICE_STRUCT.pack(0, 0)
+_FAILURE_REASONS = {
     PrivetError.exit_code: "an error that nobody expected",
     ParameterError.exit_code: "a parameter of its cannot be used",
     DataError.exit_code: "its table cannot be read or used",
@@ -56,37 +61,37 @@ _REASONS = {
     PeerError.exit_code: "no agreement with what answers at its address",
     CorrelationError.exit_code: "its correlations cannot be used",
     DisagreementError.exit_code: "it was not asked to do the same",
-    INTERRUPTED: "it was interrupted",
+    EXIT_CODE_INTERRUPTED: "it was interrupted",
 }
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailureNotice:
     """Who cannot take part, and in which of the kinds that exit codes tell apart."""
 
-    who: str
-    code: int
+    member: str
+    exit_code: int
 
     @classmethod
-    def of(cls, error: BaseException, name: str) -> Failure:
+    def from_error(cls, error: BaseException, name: str) -> FailureNotice:
         """Return what is told of an error that keeps the member of that name from taking part."""
         if isinstance(error, PeerFailedError):
-            return cls(error.peer or name, error.its_code)
+            return cls(error.peer or name, error.peer_exit_code)
         code = getattr(error, "exit_code", PrivetError.exit_code)
         if isinstance(error, KeyboardInterrupt):
-            code = INTERRUPTED
-        return cls(name, code if code in _REASONS else PrivetError.exit_code)
+            code = EXIT_CODE_INTERRUPTED
+        return cls(name, code if code in _FAILURE_REASONS else PrivetError.exit_code)
 
-    def told_by(self, teller: str) -> str:
+    def describe(self, reporter: str) -> str:
         """Say what became of it, and what to do next, to one who was told so."""
-        source = "" if teller == self.who else f", says {teller}"
+        source = "" if reporter == self.member else f", says {reporter}"
         return (
-            f"cannot take part{source}: {_REASONS[self.code]} (exit code {self.code}); "
-            "once that is mended there, start all again"
+            f"cannot take part{source}: {_FAILURE_REASONS[self.exit_code]} (exit code "
+            f"{self.exit_code}); once that is mended there, start all again"
         )
 
 
-class RefusedError(Exception):
+class HandshakeRefusedError(Exception):
     """A connection that we do not go on with, and why; and whose it says it is, if it does."""
 
     def __init__(self, reason: str, peer: str | None = None) -> None:
@@ -94,12 +99,12 @@ class RefusedError(Exception):
         self.peer = peer
 
 
-class UnprovenError(RefusedError):
+class UnauthenticatedPeerError(HandshakeRefusedError):
     """Somebody who says that it is a member, with another certificate than was agreed, or none."""
 
 
 @dataclass(frozen=True)
-class Greeter:
+class Handshake:
     """What a member says on every connection, and what it wants to hear."""
 
     name: str
@@ -108,108 +113,120 @@ class Greeter:
     session: bytes
     identity: Identity | None
     """None of whoever has lost its keys, too: it is not believed, and tells nobody anything."""
-    failure: Failure | None = None
+    failure: FailureNotice | None = None
     """That we do not go on, and why."""
 
-    def greet(
-        self, connection: socket.socket, expected: Collection[str], *, calling: bool
-    ) -> tuple[str, socket.socket, Failure | None]:
+    def run(
+        self, sock: socket.socket, expected_names: Collection[str], *, is_client: bool
+    ) -> tuple[str, socket.socket, FailureNotice | None]:
         """Return which of those who are expected is there, the connection, and what it says.
 
-        Raises RefusedError, or the OSError of the connection, which is closed then.
+        Raises HandshakeRefusedError, or the OSError of the connection, which is closed then.
         """
-        until = time.monotonic() + HELLO_SECONDS
+        until = time.monotonic() + HANDSHAKE_TIMEOUT_SECONDS
         try:
-            peer, session, certificate, hellos = self.say_hello(
-                connection, expected, until, calling=calling
+            peer, session, certificate, hellos = self.exchange_hellos(
+                sock, expected_names, until, is_client=is_client
             )
             # The hellos went in the clear: both make sure that what arrived is what was sent.
             digest = hashlib.sha256(hellos).digest()
             try:
                 if self.identity is not None:
-                    connection = self.identity.secure(connection, certificate, server=not calling)
-                connection.sendall(digest + self._note())
-                answer = _read(connection, len(digest) + _NOTE.size, until)
+                    sock = self.identity.wrap_tls(sock, certificate, server=not is_client)
+                sock.sendall(digest + self._pack_notice())
+                answer = _read_exactly(sock, len(digest) + _NOTICE_STRUCT.size, until)
             except OSError as error:
-                if self.identity is None or (reason := tls_problem(error)) is None:
+                if self.identity is None or (reason := describe_tls_error(error)) is None:
                     raise
-                raise RefusedError(reason, peer) from None
+                raise HandshakeRefusedError(reason, peer) from None
             if answer[: len(digest)] != digest:
-                raise RefusedError("its greeting was changed on the way", peer)
-            failure = self._read_note(peer, answer[len(digest) :])
+                raise HandshakeRefusedError("its greeting was changed on the way", peer)
+            failure = self._unpack_notice(peer, answer[len(digest) :])
             # A failure is told in whatever session: who has failed may not know yet in which it is.
             if failure is None and self.failure is None and session != self.session:
-                raise RefusedError(
+                raise HandshakeRefusedError(
                     "it runs another job or version, or has its correlations another way", peer
                 )
         except BaseException:
-            connection.close()
+            sock.close()
             raise
-        return peer, connection, failure
+        return peer, sock, failure
 
-    def _note(self) -> bytes:
+    def _pack_notice(self) -> bytes:
         if self.failure is None:
-            return _GOES_ON
-        return _NOTE.pack(self.failure.code, name_tag(self.failure.who))
+            return _NO_FAILURE
+        return _NOTICE_STRUCT.pack(self.failure.exit_code, hash_name(self.failure.member))
 
-    def _read_note(self, peer: str, content: bytes) -> Failure | None:
-        code, tag = _NOTE.unpack(content)
-        who = {name_tag(name): name for name in self.fingerprints}.get(tag)
-        if content == _GOES_ON:
+    def _unpack_notice(self, peer: str, content: bytes) -> FailureNotice | None:
+        code, tag = _NOTICE_STRUCT.unpack(content)
+        who = {hash_name(name): name for name in self.fingerprints}.get(tag)
+        if content == _NO_FAILURE:
             return None
-        if who is None or code not in _REASONS:
-            raise RefusedError("it tells of a failure that cannot be", peer)
-        return Failure(who, code)
+        if who is None or code not in _FAILURE_REASONS:
+            raise HandshakeRefusedError("it tells of a failure that cannot be", peer)
+        return FailureNotice(who, code)
 
-    def say_hello(
-        self, connection: socket.socket, expected: Collection[str], until: float, *, calling: bool
+    def exchange_hellos(
+        self,
+        sock: socket.socket,
+        expected_names: Collection[str],
+        deadline: float,
+        *,
+        is_client: bool,
     ) -> tuple[str, bytes, bytes, bytes]:
         """Return the name, session and certificate of whoever is there, if it is who should be.
 
         Also both hellos, the caller's first, as we sent one and received the other.
         """
-        certificate = self.identity.shown if self.identity else b""
-        ours = _MAGIC + self.session + _counted(self.name.encode()) + _counted(certificate)
-        connection.sendall(ours)
-        if any(_read(connection, 1, until)[0] != byte for byte in _MAGIC):
-            raise RefusedError("does not speak this protocol")
-        session = _read(connection, SESSION_BYTES, until)
-        name = _read_counted(connection, until)
-        theirs = _read_counted(connection, until)
+        certificate = self.identity.certificate_chain if self.identity else b""
+        ours = (
+            _MAGIC
+            + self.session
+            + _add_length_prefix(self.name.encode())
+            + _add_length_prefix(certificate)
+        )
+        sock.sendall(ours)
+        if any(_read_exactly(sock, 1, deadline)[0] != byte for byte in _MAGIC):
+            raise HandshakeRefusedError("does not speak this protocol")
+        session = _read_exactly(sock, SESSION_ID_BYTES, deadline)
+        name = _read_length_prefixed(sock, deadline)
+        theirs = _read_length_prefixed(sock, deadline)
         peer = name.decode(errors="replace")
-        hello = _MAGIC + session + _counted(name) + _counted(theirs)
-        if peer not in expected:
-            raise RefusedError("nobody expects it here", peer)
+        hello = _MAGIC + session + _add_length_prefix(name) + _add_length_prefix(theirs)
+        if peer not in expected_names:
+            raise HandshakeRefusedError("nobody expects it here", peer)
         agreed = self.fingerprints[peer]
-        current = None if agreed is None else vouched_for(theirs, agreed)
+        current = None if agreed is None else authenticate_chain(theirs, agreed)
         if self.identity is None and agreed is not None:
-            raise RefusedError("we have no keys to go on with", peer)
+            raise HandshakeRefusedError("we have no keys to go on with", peer)
         if self.identity is not None and not theirs:
-            raise UnprovenError("it has no certificate: its keys cannot be used there", peer)
+            raise UnauthenticatedPeerError(
+                "it has no certificate: its keys cannot be used there", peer
+            )
         if self.identity is not None and current is None:
-            found, agreed = known_by(theirs), agreed or "none"
-            raise UnprovenError(
+            found, agreed = compute_chain_fingerprint(theirs), agreed or "none"
+            raise UnauthenticatedPeerError(
                 f"its certificate has the fingerprint {found[:16]}…, agreed is {agreed[:16]}…"
                 + (", and it does not belong to the key of that" if found == agreed else ""),
                 peer,
             )
-        return peer, session, current or theirs, ours + hello if calling else hello + ours
+        return peer, session, current or theirs, ours + hello if is_client else hello + ours
 
 
-def _counted(content: bytes) -> bytes:
+def _add_length_prefix(content: bytes) -> bytes:
     return struct.pack("<H", len(content)) + content
 
 
-def _read_counted(connection: socket.socket, until: float) -> bytes:
-    return _read(connection, struct.unpack("<H", _read(connection, 2, until))[0], until)
+def _read_length_prefixed(sock: socket.socket, deadline: float) -> bytes:
+    return _read_exactly(sock, struct.unpack("<H", _read_exactly(sock, 2, deadline))[0], deadline)
 
 
-def _read(connection: socket.socket, count: int, until: float) -> bytes:
+def _read_exactly(sock: socket.socket, count: int, deadline: float) -> bytes:
     """Return so many bytes, or give up at a time: a trickle must not keep us."""
     content = b""
     while len(content) < count:
-        connection.settimeout(max(0.001, until - time.monotonic()))
-        chunk = connection.recv(count - len(content))
+        sock.settimeout(max(0.001, deadline - time.monotonic()))
+        chunk = sock.recv(count - len(content))
         if not chunk:
             raise ConnectionError("hung up in the middle of a greeting")
         content += chunk

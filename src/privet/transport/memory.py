@@ -22,18 +22,18 @@ class _Hub:
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
         self.changed = threading.Condition()
-        self.mail: dict[tuple[str, str, int], deque[tuple[Header, Array]]] = defaultdict(deque)
+        self.inboxes: dict[tuple[str, str, int], deque[tuple[Header, Array]]] = defaultdict(deque)
         """What one has sent to another on a stream, and is not taken yet."""
-        self.waiting: dict[tuple[str, str], int] = defaultdict(int)
-        self.closed: dict[str, str | None] = {}
+        self.backlog_bytes: dict[tuple[str, str], int] = defaultdict(int)
+        self.closed_by: dict[str, str | None] = {}
         """Who has gone, and whom it lost, if that is why."""
 
 
 class MemoryChannel(Channel):
     """One thread's end."""
 
-    def __init__(self, name: str, hub: _Hub, deadline: float) -> None:
-        super().__init__(name, deadline)
+    def __init__(self, name: str, hub: _Hub, peer_timeout: float) -> None:
+        super().__init__(name, peer_timeout)
         self._hub = hub
         self._sent: dict[tuple[str, int], int] = defaultdict(int)
         self._received: dict[tuple[str, int], int] = defaultdict(int)
@@ -48,44 +48,50 @@ class MemoryChannel(Channel):
         header = Header(ARRAY, array.dtype, array.shape, self._sent[peer, stream], tag, stream)
         self._sent[peer, stream] += 1
         with self._hub.changed:
-            if self.name in self._hub.closed:
-                raise PeerLostError(peer, f"this channel is closed{self._at()}", self.where())
-            self._hub.mail[self.name, peer, stream].append((header, np.array(array, order="C")))
-            self._hub.waiting[self.name, peer] += array.nbytes
+            if self.name in self._hub.closed_by:
+                raise PeerLostError(
+                    peer, f"this channel is closed{self._describe_step()}", self.current_step()
+                )
+            self._hub.inboxes[self.name, peer, stream].append((header, np.array(array, order="C")))
+            self._hub.backlog_bytes[self.name, peer] += array.nbytes
             self._hub.changed.notify_all()
 
     def receive(self, peer: str, expected: Expected, tag: int = 0, stream: int = 0) -> Array:
         """Take the next array out of the mailbox."""
-        end = None if self.deadline == math.inf else time.monotonic() + self.deadline
+        end = None if self.peer_timeout == math.inf else time.monotonic() + self.peer_timeout
         with self._hub.changed:
-            box = self._hub.mail[peer, self.name, stream]
+            box = self._hub.inboxes[peer, self.name, stream]
             while not box:
                 # A thread that ends closes its channel, and one that computes is not silent as long
                 # as it lives; the deadline is for one that is stuck.
-                if self.name in self._hub.closed:
-                    raise PeerLostError(peer, f"this channel is closed{self._at()}", self.where())
-                if peer in self._hub.closed:
-                    self._lose(peer, self._at())
+                if self.name in self._hub.closed_by:
+                    raise PeerLostError(
+                        peer, f"this channel is closed{self._describe_step()}", self.current_step()
+                    )
+                if peer in self._hub.closed_by:
+                    self._raise_peer_disconnected(peer, self._describe_step())
                 if not self._hub.changed.wait(None if end is None else end - time.monotonic()):
-                    self._leave(peer)
-                    silence = f"silent for {self.deadline:g} s"
-                    raise PeerSilentError(peer, silence + self._at(), self.where())
+                    self._mark_closed(peer)
+                    silence = f"silent for {self.peer_timeout:g} s"
+                    raise PeerSilentError(
+                        peer, silence + self._describe_step(), self.current_step()
+                    )
             header, array = box.popleft()
-            self._hub.waiting[peer, self.name] -= array.nbytes
+            self._hub.backlog_bytes[peer, self.name] -= array.nbytes
             self._hub.changed.notify_all()
         try:
-            self.check(peer, header, expected, self._received[peer, stream], tag)
+            self.check_header(peer, header, expected, self._received[peer, stream], tag)
         except PeerError:
             with self._hub.changed:
-                self._leave(peer)
+                self._mark_closed(peer)
             raise
         self._received[peer, stream] += 1
         return array
 
-    def has_come(self, peer: str, stream: int = 0) -> bool:
+    def has_pending(self, peer: str, stream: int = 0) -> bool:
         """Tell whether the mailbox holds an array of a peer."""
         with self._hub.changed:
-            return bool(self._hub.mail[peer, self.name, stream])
+            return bool(self._hub.inboxes[peer, self.name, stream])
 
     def flush(self) -> None:
         """Do nothing: what was sent is in the mailbox."""
@@ -95,44 +101,46 @@ class MemoryChannel(Channel):
         with self._hub.changed:
             return self._waiting(peer)
 
-    def wait_for_room(self, limit: int, peers: Sequence[str]) -> None:
+    def wait_for_backlog(self, limit: int, peers: Sequence[str]) -> None:
         """Wait until one of these peers has taken enough out of its mailbox."""
         with self._hub.changed:
             while all(self._waiting(peer) > limit for peer in peers):
                 for peer in peers:
-                    if peer in self._hub.closed:
-                        self._lose(peer, self._at())
+                    if peer in self._hub.closed_by:
+                        self._raise_peer_disconnected(peer, self._describe_step())
                 self._hub.changed.wait()
 
     def _waiting(self, peer: str) -> int:
-        return self._hub.waiting[self.name, peer]
+        return self._hub.backlog_bytes[self.name, peer]
 
-    def close(self, longest: float | None = None) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Let the peers know that nothing more will come."""
         with self._hub.changed:
-            self._leave(None)
+            self._mark_closed(None)
 
     def abort(self) -> None:
         """Let the peers know that nothing more will come."""
         self.close()
 
-    def _leave(self, lost: str | None) -> None:
-        self._hub.closed.setdefault(self.name, lost)
+    def _mark_closed(self, cause: str | None) -> None:
+        self._hub.closed_by.setdefault(self.name, cause)
         self._hub.changed.notify_all()
 
-    def _lose(self, peer: str, where: str) -> NoReturn:
+    def _raise_peer_disconnected(self, peer: str, location: str) -> NoReturn:
         """Leave because a peer has gone, and pass on whom that one blames."""
-        culprit = self._hub.closed[peer]
-        self._leave(culprit or peer)
+        culprit = self._hub.closed_by[peer]
+        self._mark_closed(culprit or peer)
         reason = f"gave up, having lost {culprit}" if culprit else "has gone"
-        raise PeerLostError(peer, reason + where, self.where())
+        raise PeerLostError(peer, reason + location, self.current_step())
 
 
-def memory_channels(names: Sequence[str], deadline: float = math.inf) -> dict[str, MemoryChannel]:
+def create_memory_channels(
+    names: Sequence[str], peer_timeout: float = math.inf
+) -> dict[str, MemoryChannel]:
     """Return connected channels, one for each name.
 
     By default there is no deadline: a thread that computes shows no signs of life, and one that
     ends closes its channel.
     """
     hub = _Hub(names)
-    return {name: MemoryChannel(name, hub, deadline) for name in names}
+    return {name: MemoryChannel(name, hub, peer_timeout) for name in names}

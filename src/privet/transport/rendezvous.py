@@ -46,76 +46,83 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from privet.errors import ParameterError, PeerFailedError, PeerLostError, UnavailableError
-from privet.transport.connection import NO_KIN, Doubt, Kin, PeerLink
-from privet.transport.frames import ALIVE, name_tag
+from privet.transport.connection import NO_RELATIVES, CauseRank, PeerConnection, Relatives
+from privet.transport.frames import HEARTBEAT_FRAME, hash_name
 from privet.transport.handshake import (
-    HELLO_SECONDS,
-    SESSION_BYTES,
-    Failure,
-    Greeter,
-    RefusedError,
-    UnprovenError,
+    HANDSHAKE_TIMEOUT_SECONDS,
+    SESSION_ID_BYTES,
+    FailureNotice,
+    Handshake,
+    HandshakeRefusedError,
+    UnauthenticatedPeerError,
 )
 from privet.transport.tls import Identity
 
-SILENCE_SECONDS = 10.0
+PEER_TIMEOUT_SECONDS = 10.0
 """Without a sign of life for so long, a peer is given up."""
-OnWait = Callable[[str, Sequence[str]], None]
+WaitCallback = Callable[[str, Sequence[str]], None]
 """Is told, while others are missing, for whom we wait and why, and their names."""
-_SAID = (Doubt.ITS_OWN, Doubt.BLAMES)
-FIRST_WORDS = 1 << 24
+_EXPLAINED_RANKS = (CauseRank.SELF_REPORTED, CauseRank.BLAMES_OTHER)
+MAX_EARLY_BYTES = 1 << 24
 """How many bytes anybody may send before all others are there."""
 
 
-class Arrivals:
+class AcceptedPeers:
     """The connections to those who have come."""
 
-    def __init__(self, names: Iterable[str], silence: float, kin: Kin = NO_KIN) -> None:
-        self.links: dict[str, PeerLink] = {}
-        self._names = {name_tag(name): name for name in names}
-        self._silence = silence
-        self._kin = kin
-        self._showed_life = time.monotonic()
+    def __init__(
+        self, names: Iterable[str], peer_timeout: float, relatives: Relatives = NO_RELATIVES
+    ) -> None:
+        self.connections: dict[str, PeerConnection] = {}
+        self._names = {hash_name(name): name for name in names}
+        self._peer_timeout = peer_timeout
+        self._relatives = relatives
+        self._last_heartbeat = time.monotonic()
 
-    def add(self, peer: str, connection: socket.socket) -> None:
+    def add(self, peer: str, sock: socket.socket) -> None:
         """Take note that somebody has come; of one that came before, the newest counts."""
-        self.close(peer)
-        connection.setblocking(False)
-        self.links[peer] = PeerLink(peer, connection, FIRST_WORDS, self._names, self._kin)
+        self.disconnect(peer)
+        sock.setblocking(False)
+        self.connections[peer] = PeerConnection(
+            peer, sock, MAX_EARLY_BYTES, self._names, self._relatives
+        )
 
-    def close(self, *peers: str) -> None:
+    def disconnect(self, *peers: str) -> None:
         """Hang up on some of them."""
         for peer in peers:
-            if peer in self.links:
-                self.links.pop(peer).socket.close()
+            if peer in self.connections:
+                self.connections.pop(peer).sock.close()
 
-    def look(self) -> dict[str, str]:
+    def poll(self) -> dict[str, str]:
         """Show life to all, and see whether they live; return who is gone again, and how."""
         now = time.monotonic()
-        showing = now - self._showed_life > self._silence / 5
+        showing = now - self._last_heartbeat > self._peer_timeout / 5
         if showing:
-            self._showed_life = now
+            self._last_heartbeat = now
         gone = {}
-        for peer, link in list(self.links.items()):
-            if link.inbox_bytes < FIRST_WORDS:
+        for peer, link in list(self.connections.items()):
+            if link.inbox_bytes < MAX_EARLY_BYTES:
                 link.read()
             else:
-                link.heard = now  # it is we who do not listen
+                link.last_heard = now  # it is we who do not listen
             if showing and link.error is None:
-                link.say(ALIVE)
-            trouble = self._trouble(link, now)
+                link.send_control(HEARTBEAT_FRAME)
+            trouble = self._find_problem(link, now)
             if trouble is not None:
                 gone[peer] = f"was here, but {trouble}"
-                self.close(peer)
+                self.disconnect(peer)
         return gone
 
-    def _trouble(self, link: PeerLink, now: float) -> str | None:
-        if link.error is None:
-            silent = now - link.heard > self._silence
-            return f"nothing was heard from it for {self._silence:g} s" if silent else None
-        if isinstance(link.error, PeerLostError) and link.doubt not in _SAID:
+    def _find_problem(self, connection: PeerConnection, now: float) -> str | None:
+        if connection.error is None:
+            silent = now - connection.last_heard > self._peer_timeout
+            return f"nothing was heard from it for {self._peer_timeout:g} s" if silent else None
+        if (
+            isinstance(connection.error, PeerLostError)
+            and connection.cause_rank not in _EXPLAINED_RANKS
+        ):
             return "hung up"
-        return link.error.problem
+        return connection.error.problem
 
 
 _RETRY_SECONDS = 0.1
@@ -144,109 +151,117 @@ def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
         raise UnavailableError(f"cannot listen on {host}:{port}: {problem}") from error
 
 
-def connect(
+def connect_members(
     name: str,
     members: Sequence[Member],
     listener: socket.socket,
     *,
-    session: bytes = bytes(SESSION_BYTES),
+    session_id: bytes = bytes(SESSION_ID_BYTES),
     identity: Identity | None = None,
     peers: Sequence[str] | None = None,
     timeout: float = 60.0,
-    silence: float = SILENCE_SECONDS,
-    on_wait: OnWait | None = None,
-    kin: Kin = NO_KIN,
-) -> dict[str, PeerLink]:
+    peer_timeout: float = PEER_TIMEOUT_SECONDS,
+    on_wait: WaitCallback | None = None,
+    relatives: Relatives = NO_RELATIVES,
+) -> dict[str, PeerConnection]:
     """Return connections to the named peers (by default to all other members).
 
-    Who has come is missing again if it hangs up, or shows no life for `silence` seconds. Of its
-    kin, whom each has beside these, the others may hear that one was lost.
+    Who has come is missing again if it hangs up, or shows no life for `peer_timeout` seconds. Of
+    its kin, whom each has beside these, the others may hear that one was lost.
     Raises PeerLostError that names everyone who could not be reached, where, and why; it is a
     PeerFailedError if somebody cannot take part. The listener stays open, for the caller to close.
     """
     if identity is None and any(member.fingerprint is not None for member in members):
         raise ParameterError("identity: members with fingerprints are met over TLS, with one's own")
-    arrivals = Arrivals([member.name for member in members], silence, kin)
-    meeting = _Meeting(name, members, listener, session, identity, peers, arrivals)
-    return meeting.hold(timeout, on_wait)
+    arrivals = AcceptedPeers([member.name for member in members], peer_timeout, relatives)
+    meeting = _Rendezvous(name, members, listener, session_id, identity, peers, arrivals)
+    return meeting.run(timeout, on_wait)
 
 
-def answer_calls(
-    listener: socket.socket, answer: Callable[[socket.socket], None], over: threading.Event
+def accept_connections(
+    listener: socket.socket, answer: Callable[[socket.socket], None], stopped: threading.Event
 ) -> None:
     """Hand every connection that comes to a thread of its own, until it is over."""
     with contextlib.suppress(OSError):  # closed already, by who was interrupted
         listener.settimeout(_RETRY_SECONDS)
-    while not over.is_set():
+    while not stopped.is_set():
         try:
             connection, _ = listener.accept()
         except TimeoutError:
             continue
         except OSError:  # a caller that is gone already, or too many at once
-            over.wait(_RETRY_SECONDS)
+            stopped.wait(_RETRY_SECONDS)
             continue
-        connection.settimeout(HELLO_SECONDS)
+        connection.settimeout(HANDSHAKE_TIMEOUT_SECONDS)
         threading.Thread(target=answer, args=(connection,), daemon=True).start()
 
 
-class _Meeting:
+class _Rendezvous:
     def __init__(
         self,
         name: str,
         members: Sequence[Member],
         listener: socket.socket,
-        session: bytes,
+        session_id: bytes,
         identity: Identity | None,
         peers: Sequence[str] | None,
-        arrivals: Arrivals,
+        arrivals: AcceptedPeers,
     ) -> None:
-        assert len(session) == SESSION_BYTES
+        assert len(session_id) == SESSION_ID_BYTES
         self.members = {member.name: member for member in members}
         order = [member.name for member in members]
         wanted = [m for m in order if m != name] if peers is None else list(peers)
         self.listener = listener
-        self.greeter = Greeter(name, {m.name: m.fingerprint for m in members}, session, identity)
-        self.callers = {peer for peer in wanted if order.index(peer) > order.index(name)}
-        self.called = {peer for peer in wanted if order.index(peer) < order.index(name)}
-        self.arrivals = arrivals
-        self.found = arrivals.links
-        self.trouble: dict[str, str] = {}
-        self.strangers: deque[str] = deque(maxlen=8)  # anybody may call: enough to find a cause
-        self.doubted: set[str] = set()
-        self.failed: PeerFailedError | None = None
-        self.changed = threading.Condition()
-        self.over = threading.Event()
-
-    def hold(self, timeout: float, on_wait: OnWait | None) -> dict[str, PeerLink]:
-        answering = threading.Thread(
-            target=answer_calls, args=(self.listener, self._answer, self.over), daemon=True
+        self.handshake = Handshake(
+            name, {m.name: m.fingerprint for m in members}, session_id, identity
         )
-        calling = [threading.Thread(target=self._call, args=(p,), daemon=True) for p in self.called]
+        self.callers = {peer for peer in wanted if order.index(peer) > order.index(name)}
+        self.callees = {peer for peer in wanted if order.index(peer) < order.index(name)}
+        self.accepted = arrivals
+        self.connections = arrivals.connections
+        self.problems: dict[str, str] = {}
+        self.unauthenticated: deque[str] = deque(
+            maxlen=8
+        )  # anybody may call: enough to find a cause
+        self.probed: set[str] = set()
+        self.failure: PeerFailedError | None = None
+        self.changed = threading.Condition()
+        self.stopped = threading.Event()
+
+    def run(self, timeout: float, on_wait: WaitCallback | None) -> dict[str, PeerConnection]:
+        answering = threading.Thread(
+            target=accept_connections,
+            args=(self.listener, self._answer_call, self.stopped),
+            daemon=True,
+        )
+        calling = [
+            threading.Thread(target=self._call_peer, args=(p,), daemon=True) for p in self.callees
+        ]
         try:
             for thread in (answering, *calling):
                 thread.start()
             self._wait(timeout, on_wait)
         except BaseException:
-            self.arrivals.close(*self.found)
+            self.accepted.disconnect(*self.connections)
             raise
         finally:
-            self.over.set()
+            self.stopped.set()
             if answering.is_alive():
                 answering.join()
         for thread in calling:
-            thread.join(HELLO_SECONDS + 1)
-        return self.found
+            thread.join(HANDSHAKE_TIMEOUT_SECONDS + 1)
+        return self.connections
 
-    def _wait(self, timeout: float, on_wait: OnWait | None) -> None:
+    def _wait(self, timeout: float, on_wait: WaitCallback | None) -> None:
         """Return when all are found; raise PeerLostError when they will not be, or time is up."""
         start = told = time.monotonic()
         with self.changed:
             while missing := self._missing():
-                if self.failed is not None:
-                    raise self.failed
+                if self.failure is not None:
+                    raise self.failure
                 now = time.monotonic()
                 if now - start > timeout:
-                    refused = ", ".join(tuple(self.strangers))
+                    refused = ", ".join(tuple(self.unauthenticated))
                     raise PeerLostError(
                         missing[0],
                         f"not reached within {timeout:g} s: {self._explain(missing)}"
@@ -256,40 +271,40 @@ class _Meeting:
                     told = now
                     on_wait(f"waiting for {self._explain(missing)} ({now - start:.0f} s)", missing)
                 self.changed.wait(0.1)
-            self.over.set()  # before anybody else could come, and take a place that is filled
+            self.stopped.set()  # before anybody else could come, and take a place that is filled
 
     def _missing(self) -> list[str]:
         """Return who has not come yet, or has gone again."""
-        self.trouble |= self.arrivals.look()
-        return sorted((self.callers | self.called) - set(self.found))
+        self.problems |= self.accepted.poll()
+        return sorted((self.callers | self.callees) - set(self.connections))
 
     def _explain(self, missing: Sequence[str]) -> str:
         return ", ".join(
-            f"{peer} ({self.trouble.get(peer, 'did not connect to us yet')})"
+            f"{peer} ({self.problems.get(peer, 'did not connect to us yet')})"
             if peer in self.callers
-            else self._place(peer)
+            else self._describe_address(peer)
             for peer in missing
         )
 
-    def _place(self, peer: str) -> str:
+    def _describe_address(self, peer: str) -> str:
         member = self.members[peer]
-        return f"{peer} at {member.host}:{member.port} ({self.trouble.get(peer, 'no answer yet')})"
+        return f"{peer} at {member.host}:{member.port} ({self.problems.get(peer, 'no answer yet')})"
 
-    def _call(self, peer: str) -> None:
+    def _call_peer(self, peer: str) -> None:
         """Call a peer until all are there, or what answers has refused us for too long."""
         refused_since = math.inf
-        while not self.over.is_set():
+        while not self.stopped.is_set():
             pause = _RETRY_SECONDS
             try:
                 self._call_once(peer)
                 refused_since = math.inf
             except OSError as error:
-                self.trouble[peer] = str(error) or type(error).__name__
+                self.problems[peer] = str(error) or type(error).__name__
                 refused_since = math.inf
-            except RefusedError as error:
-                refused_since = self._lose_hope(peer, error, refused_since)
+            except HandshakeRefusedError as error:
+                refused_since = self._give_up_if_refused(peer, error, refused_since)
                 pause = _REFUSED_RETRY_SECONDS
-            self.over.wait(pause)
+            self.stopped.wait(pause)
 
     def _look_for(self, peer: str) -> None:
         """See who is at the address of one that should call us, once a caller was not that one.
@@ -297,95 +312,95 @@ class _Meeting:
         We begin later than it did, so that it gives up before us: there is something to be mended.
         """
         refused_since = math.inf
-        while not self.over.wait(_REFUSED_RETRY_SECONDS):
+        while not self.stopped.wait(_REFUSED_RETRY_SECONDS):
             try:
                 self._call_once(peer)
                 refused_since = math.inf
-            except UnprovenError as error:
-                refused_since = self._lose_hope(peer, error, refused_since)
-            except (OSError, RefusedError):
+            except UnauthenticatedPeerError as error:
+                refused_since = self._give_up_if_refused(peer, error, refused_since)
+            except (OSError, HandshakeRefusedError):
                 refused_since = math.inf
 
     def _call_once(self, peer: str) -> None:
-        if peer not in self.found:
+        if peer not in self.connections:
             address = self.members[peer].host, self.members[peer].port
-            connection = socket.create_connection(address, timeout=HELLO_SECONDS)
-            self._greet(connection, {peer}, calling=True)
+            connection = socket.create_connection(address, timeout=HANDSHAKE_TIMEOUT_SECONDS)
+            self._shake_hands(connection, {peer}, is_client=True)
 
-    def _lose_hope(self, peer: str, error: RefusedError, since: float) -> float:
+    def _give_up_if_refused(self, peer: str, error: HandshakeRefusedError, since: float) -> float:
         """Give a peer up if it was refused for too long; return since when it is."""
-        self.trouble[peer] = str(error)
+        self.problems[peer] = str(error)
         now = time.monotonic()
         if now - since >= _REFUSED_SECONDS:
-            problem = f"no agreement with what answers there: {self._place(peer)}"
+            problem = f"no agreement with what answers there: {self._describe_address(peer)}"
             self._fail(PeerFailedError(peer, problem))
         return min(since, now)
 
     def _fail(self, error: PeerFailedError) -> None:
         with self.changed:
-            self.failed = self.failed or error
+            self.failure = self.failure or error
             self.changed.notify_all()
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _answer_call(self, sock: socket.socket) -> None:
         try:
-            self._greet(connection, self.callers | self.called, calling=False)
-        except (OSError, RefusedError) as error:
+            self._shake_hands(sock, self.callers | self.callees, is_client=False)
+        except (OSError, HandshakeRefusedError) as error:
             reason = str(error) or type(error).__name__
-            peer = error.peer if isinstance(error, RefusedError) else None
+            peer = error.peer if isinstance(error, HandshakeRefusedError) else None
             if peer is None:
-                self.strangers.append(f"a caller that gave no name ({reason})")
+                self.unauthenticated.append(f"a caller that gave no name ({reason})")
             elif peer in self.callers:
-                self.trouble[peer] = reason
-                if isinstance(error, UnprovenError):
-                    self._doubt(peer)
+                self.problems[peer] = reason
+                if isinstance(error, UnauthenticatedPeerError):
+                    self._start_probe(peer)
             else:
-                self.strangers.append(f"{peer!r} ({reason})")
+                self.unauthenticated.append(f"{peer!r} ({reason})")
 
-    def _doubt(self, peer: str) -> None:
+    def _start_probe(self, peer: str) -> None:
         with self.changed:
-            if peer in self.doubted:
+            if peer in self.probed:
                 return
-            self.doubted.add(peer)
+            self.probed.add(peer)
         threading.Thread(target=self._look_for, args=(peer,), daemon=True).start()
 
-    def _greet(self, connection: socket.socket, expected: set[str], *, calling: bool) -> None:
+    def _shake_hands(self, sock: socket.socket, expected: set[str], *, is_client: bool) -> None:
         """Greet whoever is there. It is found if it goes on, and we meet at this end."""
-        peer, connection, failure = self.greeter.greet(connection, expected, calling=calling)
+        peer, sock, failure = self.handshake.run(sock, expected, is_client=is_client)
         with self.changed:
             if failure is not None:
-                connection.close()
-                self._fail(self._told(peer, failure))
-            elif peer not in (self.called if calling else self.callers):
-                connection.close()
-                raise RefusedError("nobody expects it here", peer)
-            elif self.over.is_set():
-                connection.close()
-                raise RefusedError("it came too late", peer)
+                sock.close()
+                self._fail(self._make_failure_error(peer, failure))
+            elif peer not in (self.callees if is_client else self.callers):
+                sock.close()
+                raise HandshakeRefusedError("nobody expects it here", peer)
+            elif self.stopped.is_set():
+                sock.close()
+                raise HandshakeRefusedError("it came too late", peer)
             else:
-                self.arrivals.add(peer, connection)
+                self.accepted.add(peer, sock)
                 self.changed.notify_all()
 
-    def _told(self, teller: str, failure: Failure) -> PeerFailedError:
-        if failure.who == self.greeter.name:
+    def _make_failure_error(self, reporter: str, failure: FailureNotice) -> PeerFailedError:
+        if failure.member == self.handshake.name:
             seen = self._explain(self._missing())
-            return PeerFailedError(teller, f"found that there is no agreement with us: {seen}")
-        told = failure.told_by(teller)
-        if failure.who in self.trouble:  # what we saw ourselves tells more than a code
-            told += f"; we saw {self._explain([failure.who])}"
-        return PeerFailedError(failure.who, told, failure.code)
+            return PeerFailedError(reporter, f"found that there is no agreement with us: {seen}")
+        told = failure.describe(reporter)
+        if failure.member in self.problems:  # what we saw ourselves tells more than a code
+            told += f"; we saw {self._explain([failure.member])}"
+        return PeerFailedError(failure.member, told, failure.exit_code)
 
 
-_ANY_SESSION = bytes(SESSION_BYTES)
+_ANY_SESSION = bytes(SESSION_ID_BYTES)
 # Those who wait and whose address is not open to us call us ten times a second.
 _LISTEN_SECONDS = 0.3
 # How long a call may take, ours or theirs.
 _CALL_SECONDS = 2.0
 _QUIET_SECONDS = 2.0
-_LONGEST_SECONDS = 10.0
+_MAX_NOTIFY_SECONDS = 10.0
 
 
-def say_farewell(
-    failure: Failure,
+def notify_failure(
+    failure: FailureNotice,
     name: str,
     members: Sequence[Member],
     listener: socket.socket | None,
@@ -395,108 +410,116 @@ def say_farewell(
 
     Returns who was told, and who is there and was not, as we could not prove who we are.
     """
-    farewell = _Farewell(failure, name, members, identity)
-    farewell.hold(listener)
-    refused = set(farewell.heard) - farewell.told - {failure.who}
+    farewell = _FailureNotifier(failure, name, members, identity)
+    farewell.run(listener)
+    refused = set(farewell.refused_at) - farewell.notified - {failure.member}
     order = [member.name for member in members]
-    return sorted(farewell.told, key=order.index), sorted(refused, key=order.index)
+    return sorted(farewell.notified, key=order.index), sorted(refused, key=order.index)
 
 
-def answers_as(name: str, address: tuple[str, int], identity: Identity) -> bool:
+def is_member_running_at(name: str, address: tuple[str, int], identity: Identity) -> bool:
     """Tell whether somebody of our name and certificate is at an address: a process of ours."""
-    greeter = Greeter(name, {name: identity.fingerprint}, _ANY_SESSION, identity)
+    greeter = Handshake(name, {name: identity.fingerprint}, _ANY_SESSION, identity)
     until = time.monotonic() + _CALL_SECONDS
     try:
         with socket.create_connection(address, timeout=_CALL_SECONDS) as connection:
-            greeter.say_hello(connection, {name}, until, calling=True)
-    except (OSError, RefusedError):
+            greeter.exchange_hellos(connection, {name}, until, is_client=True)
+    except (OSError, HandshakeRefusedError):
         return False
     return True
 
 
-class _Farewell:
+class _FailureNotifier:
     def __init__(
-        self, failure: Failure, name: str, members: Sequence[Member], identity: Identity | None
+        self,
+        failure: FailureNotice,
+        name: str,
+        members: Sequence[Member],
+        identity: Identity | None,
     ) -> None:
         order = [member.name for member in members]
         self.others = {member.name: member for member in members if member.name != name}
         self.callers = {peer for peer in self.others if order.index(peer) > order.index(name)}
         fingerprints = {member.name: member.fingerprint for member in members}
         self.failure = failure
-        self.greeter = Greeter(name, fingerprints, _ANY_SESSION, identity, failure)
-        self.told: set[str] = set()
-        self.tried: set[str] = set()
-        self.answering = 0
-        self.heard: dict[str, float] = {}
+        self.handshake = Handshake(name, fingerprints, _ANY_SESSION, identity, failure)
+        self.notified: set[str] = set()
+        self.attempted: set[str] = set()
+        self.n_answering = 0
+        self.refused_at: dict[str, float] = {}
         self.changed = threading.Condition()
-        self.over = threading.Event()
+        self.stopped = threading.Event()
 
-    def hold(self, listener: socket.socket | None) -> None:
-        calls = [threading.Thread(target=self._call, args=(p,), daemon=True) for p in self.others]
+    def run(self, listener: socket.socket | None) -> None:
+        calls = [
+            threading.Thread(target=self._call_peer, args=(p,), daemon=True) for p in self.others
+        ]
         answers = []
         if listener is not None:
-            given = (listener, self._answer, self.over)
-            answers = [threading.Thread(target=answer_calls, args=given, daemon=True)]
+            given = (listener, self._answer_call, self.stopped)
+            answers = [threading.Thread(target=accept_connections, args=given, daemon=True)]
         for thread in (*answers, *calls):
             thread.start()
         start = time.monotonic()
         try:
             with self.changed:
-                while self._goes_on(start, listening=listener is not None):
+                while self._can_notify_more(start, listening=listener is not None):
                     self.changed.wait(0.05)
         finally:
-            self.over.set()
+            self.stopped.set()
             for thread in answers:  # the listener is not ours to close
                 thread.join()
 
-    def _goes_on(self, start: float, *, listening: bool) -> bool:
+    def _can_notify_more(self, start: float, *, listening: bool) -> bool:
         """Tell whether somebody may still be told."""
         now = time.monotonic()
-        left = set(self.others) - self.told
+        left = set(self.others) - self.notified
         if listening and self.callers & left and now - start < _LISTEN_SECONDS:
             return True
-        if (self.answering or left - self.tried) and now - start < _CALL_SECONDS:
+        if (self.n_answering or left - self.attempted) and now - start < _CALL_SECONDS:
             return bool(left)
         # Whose failure it is may be there as well, without its keys: that need not be waited for.
-        left.discard(self.failure.who)
-        there = {peer for peer in left if now - self.heard.get(peer, -math.inf) < _QUIET_SECONDS}
-        return bool(there) and now - start < _LONGEST_SECONDS
+        left.discard(self.failure.member)
+        there = {
+            peer for peer in left if now - self.refused_at.get(peer, -math.inf) < _QUIET_SECONDS
+        }
+        return bool(there) and now - start < _MAX_NOTIFY_SECONDS
 
-    def _call(self, peer: str) -> None:
+    def _call_peer(self, peer: str) -> None:
         address = self.others[peer].host, self.others[peer].port
-        while not self.over.is_set() and peer not in self.told:
+        while not self.stopped.is_set() and peer not in self.notified:
             pause = _RETRY_SECONDS
             try:
                 connection = socket.create_connection(address, timeout=_CALL_SECONDS)
-                self._greet(connection, {peer}, calling=True)
-            except RefusedError:
+                self._shake_hands(connection, {peer}, is_client=True)
+            except HandshakeRefusedError:
                 pause = _REFUSED_RETRY_SECONDS
             except OSError:  # it is not there
                 pass
             with self.changed:
-                self.tried.add(peer)
+                self.attempted.add(peer)
                 self.changed.notify_all()
-            self.over.wait(pause)
+            self.stopped.wait(pause)
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _answer_call(self, sock: socket.socket) -> None:
         self._count_answers(1)
-        with contextlib.suppress(OSError, RefusedError):
-            self._greet(connection, set(self.others), calling=False)
+        with contextlib.suppress(OSError, HandshakeRefusedError):
+            self._shake_hands(sock, set(self.others), is_client=False)
         self._count_answers(-1)
 
     def _count_answers(self, more: int) -> None:
         with self.changed:
-            self.answering += more
+            self.n_answering += more
             self.changed.notify_all()
 
-    def _greet(self, connection: socket.socket, expected: set[str], *, calling: bool) -> None:
+    def _shake_hands(self, sock: socket.socket, expected: set[str], *, is_client: bool) -> None:
         try:
-            peer, connection, _ = self.greeter.greet(connection, expected, calling=calling)
-        except RefusedError as error:
+            peer, sock, _ = self.handshake.run(sock, expected, is_client=is_client)
+        except HandshakeRefusedError as error:
             if error.peer in expected:
-                self.heard[error.peer] = time.monotonic()
+                self.refused_at[error.peer] = time.monotonic()
             raise
-        connection.close()
+        sock.close()
         with self.changed:
-            self.told.add(peer)
+            self.notified.add(peer)
             self.changed.notify_all()

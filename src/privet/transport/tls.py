@@ -27,26 +27,26 @@ from cryptography.x509.oid import NameOID
 from privet.errors import UnavailableError
 from privet.schema import check_name
 
-_MOST_BYTES = 1 << 20
+_MAX_FILE_BYTES = 1 << 20
 # What reading a file and then its content raises; a TypeError is for a key with a password.
 _UNREADABLE = (OSError, ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion)
 
 
-def host_days_left(key_file: str | Path, certificate_file: str | Path) -> int:
+def count_host_days_left(key_file: str | Path, certificate_file: str | Path) -> int:
     """Return for how many days a host's certificate is valid; those of its issuers follow it."""
     own, key = read_certificates(certificate_file)[0], read_key(key_file)
     if own.public_key() != key.public_key():
         raise UnavailableError(f"{key_file}: not the key of the certificate {certificate_file}")
-    return days_left_of(own)
+    return count_certificate_days_left(own)
 
 
-def days_left_of(certificate: x509.Certificate) -> int:
+def count_certificate_days_left(certificate: x509.Certificate) -> int:
     """Return for how many days from now a certificate is valid; less than 0 if it is not."""
     left = certificate.not_valid_after_utc - datetime.datetime.now(datetime.timezone.utc)
     return left.days
 
 
-def renewal(key_file: Path, certificate_file: Path) -> str:
+def describe_renewal(key_file: Path, certificate_file: Path) -> str:
     """Return how a certificate is renewed: keys are found by a name and a folder."""
     folder, name = certificate_file.parent, certificate_file.stem
     usual = folder / f"{name}.key", folder / f"{name}.crt"
@@ -87,12 +87,18 @@ def _unreadable(path: str | Path, what: str, error: Exception) -> UnavailableErr
 def _beginning(path: str | Path) -> bytes:
     """Return the content of a file, which is no key or certificate if it is long."""
     with Path(path).open("rb") as file:
-        return file.read(_MOST_BYTES)
+        return file.read(_MAX_FILE_BYTES)
 
 
 SIGNATURE_BYTES = 64
 # What a certificate of a stranger raises that is none, or is not what it says.
-_UNTRUE = (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature, x509.InvalidVersion)
+_INVALID_CERTIFICATE_ERRORS = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    InvalidSignature,
+    x509.InvalidVersion,
+)
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,7 @@ class Identity:
     @property
     def fingerprint(self) -> str:
         """What the others pin: the SHA-256 of the first certificate."""
-        return fingerprint_of(self.certificate)
+        return compute_fingerprint(self.certificate)
 
     @property
     def current(self) -> bytes:
@@ -117,18 +123,18 @@ class Identity:
         return self.renewed or self.certificate
 
     @property
-    def shown(self) -> bytes:
+    def certificate_chain(self) -> bytes:
         """What peers are sent: the certificate that is used, then the first, if that is another."""
         return self.renewed + self.certificate
 
-    def days_left(self) -> int:
+    def count_days_left(self) -> int:
         """Return for how many days from now the certificate is valid."""
-        return days_left_of(x509.load_der_x509_certificate(self.current))
+        return count_certificate_days_left(x509.load_der_x509_certificate(self.current))
 
     @property
-    def renewal(self) -> str:
+    def renewal_advice(self) -> str:
         """What to do before it expires."""
-        return renewal(self.key_file, self.certificate_file)
+        return describe_renewal(self.key_file, self.certificate_file)
 
     def sign(self, content: bytes) -> bytes:
         """Return our signature, of SIGNATURE_BYTES bytes."""
@@ -139,9 +145,7 @@ class Identity:
             )
         return key.sign(content)
 
-    def secure(
-        self, connection: socket.socket, certificate: bytes, *, server: bool
-    ) -> ssl.SSLSocket:
+    def wrap_tls(self, sock: socket.socket, certificate: bytes, *, server: bool) -> ssl.SSLSocket:
         """Return a connection over TLS 1.3 to whoever has the key of that one certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -149,7 +153,7 @@ class Identity:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(cadata=certificate)
         context.load_cert_chain(self.certificate_file, self.key_file)
-        secured = context.wrap_socket(connection, server_side=server, do_handshake_on_connect=False)
+        secured = context.wrap_socket(sock, server_side=server, do_handshake_on_connect=False)
         try:
             secured.do_handshake()
             if secured.getpeercert(binary_form=True) != certificate:
@@ -160,23 +164,23 @@ class Identity:
         return secured
 
 
-def fingerprint_of(certificate: bytes) -> str:
+def compute_fingerprint(certificate: bytes) -> str:
     """Return the SHA-256 of a certificate in DER form, in hexadecimal."""
     return hashlib.sha256(certificate).hexdigest()
 
 
-def known_by(shown: bytes) -> str:
+def compute_chain_fingerprint(chain: bytes) -> str:
     """Return the fingerprint that somebody is known by, if what it shows is true."""
-    return fingerprint_of(_split(shown)[-1])
+    return compute_fingerprint(_split(chain)[-1])
 
 
-def vouched_for(shown: bytes, fingerprint: str) -> bytes | None:
+def authenticate_chain(chain: bytes, fingerprint: str) -> bytes | None:
     """Return the certificate that is used by the owner of a fingerprint; None if it is not its own.
 
     That is the one with the fingerprint, or another one of the same key, signed by that key.
     """
-    current, *others = _split(shown)
-    if fingerprint_of((others or [current])[-1]) != fingerprint or len(others) > 1:
+    current, *others = _split(chain)
+    if compute_fingerprint((others or [current])[-1]) != fingerprint or len(others) > 1:
         return None
     if not others:
         return current
@@ -185,35 +189,35 @@ def vouched_for(shown: bytes, fingerprint: str) -> bytes | None:
         if renewed.public_key() != first.public_key() or renewed.subject != first.subject:
             return None
         renewed.verify_directly_issued_by(renewed)
-    except _UNTRUE:
+    except _INVALID_CERTIFICATE_ERRORS:
         return None
     return current
 
 
-def _split(shown: bytes) -> list[bytes]:
+def _split(chain: bytes) -> list[bytes]:
     """Return certificates that follow each other, by the length that each begins with."""
     found = []
-    while shown[:2] in (b"\x30\x81", b"\x30\x82"):  # a sequence, its length in one byte or two
-        start = shown[1] - 0x80 + 2
-        size = start + int.from_bytes(shown[2:start], "big")
-        found.append(shown[:size])
-        shown = shown[size:]
-    return [*found, shown] if shown or not found else found
+    while chain[:2] in (b"\x30\x81", b"\x30\x82"):  # a sequence, its length in one byte or two
+        start = chain[1] - 0x80 + 2
+        size = start + int.from_bytes(chain[2:start], "big")
+        found.append(chain[:size])
+        chain = chain[size:]
+    return [*found, chain] if chain or not found else found
 
 
-def has_signed(certificate: bytes, signature: bytes, content: bytes) -> bool:
+def is_signature_valid(certificate: bytes, signature: bytes, content: bytes) -> bool:
     """Tell whether the owner of a certificate, in DER form, has signed something."""
     try:
         key = x509.load_der_x509_certificate(certificate).public_key()
         if not isinstance(key, ed25519.Ed25519PublicKey):
             return False
         key.verify(signature, content)
-    except _UNTRUE:
+    except _INVALID_CERTIFICATE_ERRORS:
         return False
     return True
 
 
-def tls_problem(error: OSError) -> str | None:
+def describe_tls_error(error: OSError) -> str | None:
     """Say what the peer did that TLS with it failed; None if it is no doing of its."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not valid: {error.verify_message}"
@@ -256,7 +260,7 @@ def renew_identity(
     key_file: str | Path, certificate_file: str | Path, *, valid_days: int = 3650
 ) -> Identity:
     """Put another certificate of the same key in a certificate's place; the fingerprint stays."""
-    key, certificates = _read(key_file, certificate_file)
+    key, certificates = _read_key_and_certificates(key_file, certificate_file)
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise UnavailableError(f"{key_file}: only an Ed25519 key's certificate is renewed")
     first = certificates[-1]
@@ -287,7 +291,7 @@ def _certify(
 
 def load_identity(key_file: str | Path, certificate_file: str | Path) -> Identity:
     """Read an identity; raise UnavailableError unless it can be used now."""
-    _, certificates = _read(key_file, certificate_file)
+    _, certificates = _read_key_and_certificates(key_file, certificate_file)
     now = datetime.datetime.now(datetime.timezone.utc)
     start, end = certificates[0].not_valid_before_utc, certificates[0].not_valid_after_utc
     if now < start:
@@ -298,14 +302,15 @@ def load_identity(key_file: str | Path, certificate_file: str | Path) -> Identit
     if now > end:
         raise UnavailableError(
             f"{certificate_file}: has expired on {end:%Y-%m-%d}: "
-            f"{renewal(Path(key_file), Path(certificate_file))}, which keeps the fingerprint"
+            f"{describe_renewal(Path(key_file), Path(certificate_file))}, which keeps the "
+            "fingerprint"
         )
     current, *first = (each.public_bytes(serialization.Encoding.DER) for each in certificates)
     files = Path(key_file), Path(certificate_file)
     return Identity(*files, first[-1], current) if first else Identity(*files, current)
 
 
-def _read(
+def _read_key_and_certificates(
     key_file: str | Path, certificate_file: str | Path
 ) -> tuple[PrivateKeyTypes, list[x509.Certificate]]:
     """Read a key and its certificates: the one that is used, then the first if that is another."""

@@ -40,31 +40,44 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from privet.config.party import Endpoint
+from privet.config.party import EndpointConfig
 from privet.errors import InputError
-from privet.federation.serving.request_queue import Request, RequestQueue
-from privet.web.limits import MOST_DISCARDED, Connections, Guard, discard_body, refusal
-from privet.web.schema import Reader, TooManyRowsError, document, encoded, page, told
+from privet.federation.serving.request_queue import PredictionRequest, RequestQueue
+from privet.web.limits import (
+    MAX_DISCARDED_BYTES,
+    AccessControl,
+    ConnectionLimiter,
+    discard_body,
+    make_error_response,
+)
+from privet.web.schema import (
+    RequestParser,
+    TooManyRowsError,
+    iter_json,
+    make_openapi_document,
+    make_response_content,
+    render_docs_page,
+)
 
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Latencies:
+class LatencyHistogram:
     """How long answers took, by the code that they had."""
 
     def __init__(self) -> None:
-        self.codes: Counter[int] = Counter()
+        self.counts_by_status: Counter[int] = Counter()
         self._counts = [0] * (len(_BOUNDS) + 1)
         self._sum = 0.0
 
-    def note(self, code: int, seconds: float) -> None:
+    def observe(self, code: int, seconds: float) -> None:
         """Count one answer."""
-        self.codes[code] += 1
+        self.counts_by_status[code] += 1
         self._counts[bisect_left(_BOUNDS, seconds)] += 1
         self._sum += seconds
 
-    def lines(self, name: str) -> list[str]:
+    def format_samples(self, name: str) -> list[str]:
         """Return a histogram's samples."""
         found, below = [], 0
         for bound, count in zip((*map(str, _BOUNDS), "+Inf"), self._counts, strict=True):
@@ -73,33 +86,35 @@ class Latencies:
         return [*found, f"{name}_sum {self._sum!r}", f"{name}_count {below}"]
 
 
-def exposition(queue: RequestQueue, latencies: Latencies, connections: int) -> str:
+def format_metrics(queue: RequestQueue, latencies: LatencyHistogram, n_connections: int) -> str:
     """Return all metrics."""
-    served = queue.served
+    served = queue.stats
     text = [
-        *_family("privet_up", "gauge", "Whether all participants are there.", queue.status == "ok"),
-        *_labelled(
+        *_format_metric(
+            "privet_up", "gauge", "Whether all participants are there.", queue.status == "ok"
+        ),
+        *_format_labelled_metric(
             "privet_peer_up",
             "gauge",
             "Whether a participant or dealer is connected.",
             "peer",
             queue.peers,
         ),
-        *_labelled(
+        *_format_labelled_metric(
             "privet_http_requests_total",
             "counter",
             "Predictions asked for, by HTTP status.",
             "code",
-            {str(code): n for code, n in sorted(latencies.codes.items())},
+            {str(code): n for code, n in sorted(latencies.counts_by_status.items())},
         ),
         "# HELP privet_http_request_seconds Time from a request to its answer.",
         "# TYPE privet_http_request_seconds histogram",
-        *latencies.lines("privet_http_request_seconds"),
+        *latencies.format_samples("privet_http_request_seconds"),
     ]
     sessions = max(0, served.sessions - 1)
     for name, kind, meaning, value in (
-        ("privet_http_connections", "gauge", "Clients that are connected.", connections),
-        ("privet_waiting_requests", "gauge", "Requests that wait.", queue.waiting),
+        ("privet_http_connections", "gauge", "Clients that are connected.", n_connections),
+        ("privet_waiting_requests", "gauge", "Requests that wait.", queue.n_queued),
         ("privet_rows_total", "counter", "Rows asked for.", served.rows),
         ("privet_batches_total", "counter", "Runs of the protocol.", served.batches),
         ("privet_batch_seconds_total", "counter", "Time in runs of the protocol.", served.seconds),
@@ -120,27 +135,29 @@ def exposition(queue: RequestQueue, latencies: Latencies, connections: int) -> s
         ),
         ("privet_uptime_seconds", "gauge", "Time since the start.", time.time() - queue.started),
     ):
-        text += _family(name, kind, meaning, value)
+        text += _format_metric(name, kind, meaning, value)
     return "\n".join(text) + "\n"
 
 
-def _family(name: str, kind: str, meaning: str, value: float) -> Iterable[str]:
-    return (*_head(name, kind, meaning), f"{name} {_number(value)}")
+def _format_metric(name: str, metric_type: str, help_text: str, value: float) -> Iterable[str]:
+    return (*_format_metric_header(name, metric_type, help_text), f"{name} {_format_number(value)}")
 
 
-def _labelled(
-    name: str, kind: str, meaning: str, label: str, values: Mapping[str, float]
+def _format_labelled_metric(
+    name: str, metric_type: str, help_text: str, label: str, values: Mapping[str, float]
 ) -> Iterable[str]:
     # Names of participants are letters, digits and a few signs that need no escaping.
-    samples = (f'{name}{{{label}="{key}"}} {_number(value)}' for key, value in values.items())
-    return (*_head(name, kind, meaning), *samples)
+    samples = (
+        f'{name}{{{label}="{key}"}} {_format_number(value)}' for key, value in values.items()
+    )
+    return (*_format_metric_header(name, metric_type, help_text), *samples)
 
 
-def _head(name: str, kind: str, meaning: str) -> tuple[str, str]:
-    return f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"
+def _format_metric_header(name: str, metric_type: str, help_text: str) -> tuple[str, str]:
+    return f"# HELP {name} {help_text}", f"# TYPE {name} {metric_type}"
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return repr(float(value)) if isinstance(value, float) else str(int(value))
 
 
@@ -149,74 +166,80 @@ _RETRY_SECONDS = "2"
 
 
 @dataclass
-class Application:
+class EndpointApp:
     """What answers requests."""
 
-    endpoint: Endpoint
+    endpoint: EndpointConfig
     queue: RequestQueue
-    reader: Reader
-    about: dict[str, Any]
+    request_parser: RequestParser
+    job_info: dict[str, Any]
     """What is served, for whoever asks for our health."""
-    connections: Connections
-    latencies: Latencies = field(default_factory=Latencies)
+    connections: ConnectionLimiter
+    latencies: LatencyHistogram = field(default_factory=LatencyHistogram)
 
-    def asgi(self) -> ASGIApp:
+    def make_asgi_app(self) -> ASGIApp:
         """Return it behind its guard."""
         routes = [
             Route("/predict", self._predict, methods=["POST"]),
             *(
                 Route(path, answer, methods=["GET"])
                 for path, answer in (
-                    ("/", self._health),
-                    ("/health", self._health),
-                    ("/live", self._live),
-                    ("/ready", self._ready),
-                    ("/metrics", self._metrics),
-                    ("/openapi.json", self._openapi),
-                    ("/docs", self._docs),
+                    ("/", self._handle_health),
+                    ("/health", self._handle_health),
+                    ("/live", self._handle_live),
+                    ("/ready", self._handle_ready),
+                    ("/metrics", self._handle_metrics),
+                    ("/openapi.json", self._handle_openapi),
+                    ("/docs", self._handle_docs),
                 )
             ),
         ]
-        handlers = {404: _not_found, 405: _not_allowed, Exception: _bug}
+        handlers = {
+            404: _handle_not_found,
+            405: _handle_method_not_allowed,
+            Exception: _handle_internal_error,
+        }
         app = Starlette(routes=routes, exception_handlers=handlers)
-        return Guard(app, self.endpoint, self.endpoint.read_token())
+        return AccessControl(app, self.endpoint, self.endpoint.read_token())
 
     async def _predict(self, http: HttpRequest) -> Response:
         started = time.perf_counter()
         try:
-            answer = await self._answer(http)
+            answer = await self._respond(http)
         except ClientDisconnect:
-            answer = refusal(400, "hung up before the request was there")
-        self.latencies.note(answer.status_code, time.perf_counter() - started)
+            answer = make_error_response(400, "hung up before the request was there")
+        self.latencies.observe(answer.status_code, time.perf_counter() - started)
         return answer
 
-    async def _answer(self, http: HttpRequest) -> Response:
-        body = await self._body(http)
+    async def _respond(self, http: HttpRequest) -> Response:
+        body = await self._read_body(http)
         if body is None:
-            return refusal(413, f"a request has at most {self.endpoint.most_bytes:,} bytes")
+            return make_error_response(
+                413, f"a request has at most {self.endpoint.most_bytes:,} bytes"
+            )
         try:
-            request = self.reader.read(body)
+            request = self.request_parser.parse(body)
         except TooManyRowsError as error:
-            return refusal(413, str(error))
+            return make_error_response(413, str(error))
         except InputError as error:
-            return refusal(400, str(error))
-        return await self._answer_to(request)
+            return make_error_response(400, str(error))
+        return await self._respond_to(request)
 
-    async def _answer_to(self, request: Request) -> Response:
-        if not await self._ask(request):
+    async def _respond_to(self, request: PredictionRequest) -> Response:
+        if not await self._submit_and_wait(request):
             text = f"not answered within {self.endpoint.deadline:g} s: ask for fewer rows, or later"
-            return refusal(504, text)
-        if request.refused is not None:
-            code = 429 if request.refused.why == "full" else 503
-            wait = "1" if request.refused.why == "full" else _RETRY_SECONDS
-            return refusal(code, request.refused.text, Retry_After=wait)
-        if request.unknown:
-            count = len(request.unknown)
+            return make_error_response(504, text)
+        if request.rejection is not None:
+            code = 429 if request.rejection.reason == "full" else 503
+            wait = "1" if request.rejection.reason == "full" else _RETRY_SECONDS
+            return make_error_response(code, request.rejection.text, Retry_After=wait)
+        if request.unknown_ids:
+            count = len(request.unknown_ids)
             text = f"{count:,} {'id is' if count == 1 else 'ids are'} not known to all participants"
-            return await _json({"error": text, "unknown": request.unknown}, 404)
-        return await _json(told(request))
+            return await _make_json_response({"error": text, "unknown": request.unknown_ids}, 404)
+        return await _make_json_response(make_response_content(request))
 
-    async def _body(self, http: HttpRequest) -> bytes | None:
+    async def _read_body(self, http: HttpRequest) -> bytes | None:
         """Return what was sent; None if it is too much, of which nothing is kept."""
         most, found, taken = self.endpoint.most_bytes, bytearray(), 0
         declared = http.headers.get("content-length")
@@ -230,69 +253,73 @@ class Application:
                 found += piece
             else:
                 found.clear()
-            if taken > most + MOST_DISCARDED:
+            if taken > most + MAX_DISCARDED_BYTES:
                 break
         return bytes(found) if taken <= most else None
 
-    async def _ask(self, request: Request) -> bool:
+    async def _submit_and_wait(self, request: PredictionRequest) -> bool:
         """Have a request answered, or refused; tell whether that was in time."""
         loop = asyncio.get_running_loop()
         settled: asyncio.Future[None] = loop.create_future()
-        request.on_answered = _from_another_thread(loop, settled)
+        request.on_done = _make_done_callback(loop, settled)
         self.queue.submit(request)
         try:
             await asyncio.wait_for(settled, self.endpoint.deadline)
         except asyncio.TimeoutError:
             return False
         finally:
-            if not request.answered:
+            if not request.is_done:
                 self.queue.withdraw(request)
         return True
 
-    async def _live(self, _: HttpRequest) -> Response:
+    async def _handle_live(self, _: HttpRequest) -> Response:
         return JSONResponse({"status": "ok"})
 
-    async def _ready(self, _: HttpRequest) -> Response:
-        return self._status({})
+    async def _handle_ready(self, _: HttpRequest) -> Response:
+        return self._make_status_response({})
 
-    async def _health(self, _: HttpRequest) -> Response:
+    async def _handle_health(self, _: HttpRequest) -> Response:
         uptime = time.time() - self.queue.started
-        return self._status(
+        return self._make_status_response(
             {
-                **self.about,
-                "model": self.queue.model,
+                **self.job_info,
+                "model": self.queue.model_id,
                 "peers": self.queue.peers,
-                **vars(self.queue.served),
+                **vars(self.queue.stats),
                 "uptime": uptime,
             }
         )
 
-    def _status(self, more: dict[str, Any]) -> Response:
+    def _make_status_response(self, more: dict[str, Any]) -> Response:
         ready = self.queue.status == "ok"
         headers = None if ready else {"Retry-After": _RETRY_SECONDS}
         return JSONResponse({"status": self.queue.status, **more}, 200 if ready else 503, headers)
 
-    async def _metrics(self, _: HttpRequest) -> Response:
-        text = exposition(self.queue, self.latencies, self.connections.count)
-        return Response(text, headers={"Content-Type": CONTENT_TYPE})
+    async def _handle_metrics(self, _: HttpRequest) -> Response:
+        text = format_metrics(self.queue, self.latencies, self.connections.count)
+        return Response(text, headers={"Content-Type": METRICS_CONTENT_TYPE})
 
-    async def _openapi(self, _: HttpRequest) -> Response:
-        return JSONResponse(document(self.reader, self.endpoint, self.about))
+    async def _handle_openapi(self, _: HttpRequest) -> Response:
+        return JSONResponse(
+            make_openapi_document(self.request_parser, self.endpoint, self.job_info)
+        )
 
-    async def _docs(self, _: HttpRequest) -> Response:
-        content = page(document(self.reader, self.endpoint, self.about))
+    async def _handle_docs(self, _: HttpRequest) -> Response:
+        content = render_docs_page(
+            make_openapi_document(self.request_parser, self.endpoint, self.job_info)
+        )
         # Nothing is loaded from anywhere, and nothing runs.
         policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
         return HTMLResponse(content, headers={"Content-Security-Policy": policy})
 
 
-async def _json(answer: dict[str, Any], status: int = 200) -> Response:
+async def _make_json_response(content: dict[str, Any], status: int = 200) -> Response:
     """Return an answer that may be long: others are answered meanwhile."""
-    body = await asyncio.to_thread(lambda: b"".join(encoded(answer)))
+    body = await asyncio.to_thread(lambda: b"".join(iter_json(content)))
     return Response(body, status, media_type="application/json")
 
 
-def _from_another_thread(
+def _make_done_callback(
     loop: asyncio.AbstractEventLoop, settled: asyncio.Future[None]
 ) -> Callable[[], None]:
     def settle() -> None:
@@ -306,17 +333,21 @@ def _from_another_thread(
     return on_answered
 
 
-async def _not_found(http: HttpRequest, _: Exception) -> Response:
+async def _handle_not_found(http: HttpRequest, _: Exception) -> Response:
     await discard_body(http.receive)
-    return refusal(404, "there are POST /predict, and GET /ready, /live, /health, /metrics, /docs")
+    return make_error_response(
+        404, "there are POST /predict, and GET /ready, /live, /health, /metrics, /docs"
+    )
 
 
-async def _not_allowed(http: HttpRequest, error: Exception) -> Response:
+async def _handle_method_not_allowed(http: HttpRequest, error: Exception) -> Response:
     await discard_body(http.receive)
     assert isinstance(error, HTTPException)
     allowed = (error.headers or {}).get("Allow", "")
-    return refusal(405, f"{http.url.path} takes {allowed}, and not {http.method}", Allow=allowed)
+    return make_error_response(
+        405, f"{http.url.path} takes {allowed}, and not {http.method}", Allow=allowed
+    )
 
 
-async def _bug(_: HttpRequest, __: Exception) -> Response:
-    return refusal(500, "an error that nobody expected: please report it")
+async def _handle_internal_error(_: HttpRequest, __: Exception) -> Response:
+    return make_error_response(500, "an error that nobody expected: please report it")

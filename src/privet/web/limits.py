@@ -27,68 +27,68 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from privet.config.party import LOCAL, Door
+from privet.config.party import LOOPBACK_HOSTS, HttpServerConfig
 
-OPEN = ("/live", "/ready")
+PUBLIC_PATHS = ("/live", "/ready")
 """What is told to anybody: that we are there, and whether predictions are to be had."""
-MOST_DISCARDED = 1 << 26
+MAX_DISCARDED_BYTES = 1 << 26
 """So many bytes of a refused body are taken in: who still sends does not listen."""
-_MOST_ADDRESSES = 10_000
+_MAX_ADDRESSES = 10_000
 
 
-def refusal(status: int, text: str, **headers: str) -> JSONResponse:
+def make_error_response(status: int, text: str, **headers: str) -> JSONResponse:
     """Return an answer that says why there is no other."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return JSONResponse({"error": text}, status, named)
 
 
-class Rate:
+class RateLimiter:
     """So many requests a second from the same address, on average; a second's worth at once."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def allows(self, address: str) -> bool:
+    def allow(self, address: str) -> bool:
         """Count a request; tell whether it is one too many."""
         now = time.monotonic()
         left, since = self._left.pop(address, (float(self._per_second), now))
         left = min(self._per_second, left + self._per_second * (now - since))
         allowed = left >= 1
         self._left[address] = (left - allowed, now)
-        if len(self._left) > _MOST_ADDRESSES:
+        if len(self._left) > _MAX_ADDRESSES:
             self._left.popitem(last=False)  # whoever has not asked for longest
         return allowed
 
 
-class Guard:
+class AccessControl:
     """An application behind all that is refused."""
 
     def __init__(
         self,
         app: ASGIApp,
-        door: Door,
+        server_config: HttpServerConfig,
         token: bytes | None,
         *,
-        open_paths: Container[str] = OPEN,
-        no_token: int = 401,
+        public_paths: Container[str] = PUBLIC_PATHS,
+        unauthorized_status: int = 401,
     ) -> None:
         self._app = app
-        self._door = door
+        self._server_config = server_config
         self._token = token
-        self._open_paths = open_paths
-        self._no_token = no_token
-        self._rate = Rate(door.most_per_second)
-        self._hosts = {host.lower() for host in (door.host, *door.hosts)}
-        if door.is_local:
-            self._hosts.update(LOCAL)
+        self._open_paths = public_paths
+        self._unauthorized_status = unauthorized_status
+        self._rate = RateLimiter(server_config.most_per_second)
+        self._hosts = {host.lower() for host in (server_config.host, *server_config.hosts)}
+        if server_config.is_local:
+            self._hosts.update(LOOPBACK_HOSTS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         headers = Headers(scope=scope)
-        refused = self._refuse_page(headers, scope)
+        refused = self._check_host_and_origin(headers, scope)
         if refused is None and scope["path"] not in self._open_paths:
-            refused = self._refuse_client(headers, scope)
+            refused = self._check_client(headers, scope)
         if refused is None:
             await self._app(scope, receive, send)
             return
@@ -96,42 +96,44 @@ class Guard:
             refused.headers["Connection"] = "close"
         await refused(scope, receive, send)
 
-    def _refuse_page(self, headers: Headers, scope: Scope) -> Response | None:
+    def _check_host_and_origin(self, headers: Headers, scope: Scope) -> Response | None:
         """Refuse what a page elsewhere makes a browser ask."""
         host = headers.get("host", "")
-        if not self._is_ours(host, scope):
-            return refusal(403, f"{host!r} is no name of this host: list it under hosts")
+        if not self._is_allowed_host(host, scope):
+            return make_error_response(
+                403, f"{host!r} is no name of this host: list it under hosts"
+            )
         origin = headers.get("origin")
-        if origin is not None and not self._may_ask(origin, host):
-            return refusal(403, "pages elsewhere may not ask: list them under origins")
+        if origin is not None and not self._is_allowed_origin(origin, host):
+            return make_error_response(403, "pages elsewhere may not ask: list them under origins")
         return None
 
-    def _refuse_client(self, headers: Headers, scope: Scope) -> Response | None:
+    def _check_client(self, headers: Headers, scope: Scope) -> Response | None:
         """Refuse whoever asks too often, may not ask, or asks for what is no JSON."""
         client = scope.get("client")
-        if not self._rate.allows(client[0] if client else ""):
-            most = self._door.most_per_second
+        if not self._rate.allow(client[0] if client else ""):
+            most = self._server_config.most_per_second
             text = f"more than {most:,} requests a second from one address: ask less often"
-            return refusal(429, text, Retry_After="1")
-        if self._token is not None and not self._shows_token(headers.get("authorization", "")):
+            return make_error_response(429, text, Retry_After="1")
+        if self._token is not None and not self._has_valid_token(headers.get("authorization", "")):
             text = "show the token: Authorization: Bearer TOKEN"
-            return refusal(self._no_token, text, WWW_Authenticate="Bearer")
+            return make_error_response(self._unauthorized_status, text, WWW_Authenticate="Bearer")
         if scope["method"] == "POST" and not _is_json(headers.get("content-type", "")):
-            return refusal(415, "only JSON is taken: Content-Type: application/json")
+            return make_error_response(415, "only JSON is taken: Content-Type: application/json")
         return None
 
-    def _is_ours(self, host: str, scope: Scope) -> bool:
-        named = _name_of(host)
+    def _is_allowed_host(self, host: str, scope: Scope) -> bool:
+        named = _strip_port(host)
         server = scope.get("server")
         return named in self._hosts or (server is not None and named == server[0])
 
-    def _may_ask(self, origin: str, host: str) -> bool:
+    def _is_allowed_origin(self, origin: str, host: str) -> bool:
         try:
-            return origin in self._door.origins or urlsplit(origin).netloc == host
+            return origin in self._server_config.origins or urlsplit(origin).netloc == host
         except ValueError:  # it is no address
             return False
 
-    def _shows_token(self, authorization: str) -> bool:
+    def _has_valid_token(self, authorization: str) -> bool:
         scheme, _, shown = authorization.partition(" ")
         assert self._token is not None
         right = hmac.compare_digest(shown.strip().encode(), self._token)
@@ -141,7 +143,7 @@ class Guard:
 async def discard_body(receive: Receive) -> bool:
     """Take in a body of which nothing was read yet; tell whether that was all."""
     taken = 0
-    while taken <= MOST_DISCARDED:
+    while taken <= MAX_DISCARDED_BYTES:
         message = await receive()
         if message["type"] != "http.request":
             return True
@@ -151,7 +153,7 @@ async def discard_body(receive: Receive) -> bool:
     return False
 
 
-def _name_of(host: str) -> str:
+def _strip_port(host: str) -> str:
     """Return the name in HOST or HOST:PORT."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
@@ -162,63 +164,67 @@ def _is_json(content_type: str) -> bool:
     return content_type.partition(";")[0].strip().lower() == "application/json"
 
 
-RECEIVE_SECONDS = 15.0
+RECEIVE_TIMEOUT_SECONDS = 15.0
 """How long a request may take to arrive."""
-IDLE_SECONDS = 60
+IDLE_TIMEOUT_SECONDS = 60
 """How long a connection may be kept without one, after the first."""
-_MOST_HEAD_BYTES = 1 << 15
+_MAX_HEADER_BYTES = 1 << 15
 
 
-class Connections:
+class ConnectionLimiter:
     """All connections of an endpoint; those that we wait for, longest first."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_connections: int) -> None:
+        self.max_connections = max_connections
         self.count = 0
-        self._awaited: OrderedDict[Connection, float] = OrderedDict()
+        self._deadlines: OrderedDict[LimitedConnection, float] = OrderedDict()
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: LimitedConnection) -> None:
         """Take one in; another one makes room for it if there are too many."""
         self.count += 1
-        if self.count > self.most:
-            slowest = next(iter(self._awaited), connection)
+        if self.count > self.max_connections:
+            slowest = next(iter(self._deadlines), connection)
             if slowest is connection:
-                connection.hang_up(HTTPStatus.TOO_MANY_REQUESTS, "too many ask at once")
+                connection.close_with_error(HTTPStatus.TOO_MANY_REQUESTS, "too many ask at once")
             else:
-                self.has_come(slowest)
-                slowest.hang_up(HTTPStatus.REQUEST_TIMEOUT, "others wait: send requests faster")
-        self.wait_for(connection, RECEIVE_SECONDS)
+                self.clear_deadline(slowest)
+                slowest.close_with_error(
+                    HTTPStatus.REQUEST_TIMEOUT, "others wait: send requests faster"
+                )
+        self.expect_request(connection, RECEIVE_TIMEOUT_SECONDS)
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: LimitedConnection) -> None:
         """Forget one that is gone."""
         self.count -= 1
-        self.has_come(connection)
+        self.clear_deadline(connection)
 
-    def wait_for(self, connection: Connection, seconds: float) -> None:
+    def expect_request(self, connection: LimitedConnection, seconds: float) -> None:
         """Note that a request is due from it, within so many seconds."""
-        self._awaited[connection] = time.monotonic() + seconds
-        self._awaited.move_to_end(connection)
+        self._deadlines[connection] = time.monotonic() + seconds
+        self._deadlines.move_to_end(connection)
 
-    def has_come(self, connection: Connection) -> None:
+    def clear_deadline(self, connection: LimitedConnection) -> None:
         """Note that all of its request is there."""
-        self._awaited.pop(connection, None)
+        self._deadlines.pop(connection, None)
 
-    def hang_up_on_the_slow(self) -> None:
+    def close_slow_connections(self) -> None:
         """Give up whoever has kept us waiting for too long."""
         now = time.monotonic()
-        for connection in [each for each, until in self._awaited.items() if until < now]:
-            self.has_come(connection)
-            connection.hang_up(HTTPStatus.REQUEST_TIMEOUT, "the request took too long to arrive")
+        for connection in [each for each, until in self._deadlines.items() if until < now]:
+            self.clear_deadline(connection)
+            connection.close_with_error(
+                HTTPStatus.REQUEST_TIMEOUT, "the request took too long to arrive"
+            )
 
 
-class Connection(HttpToolsProtocol):
+class LimitedConnection(HttpToolsProtocol):
     """One connection, watched."""
 
-    def __init__(self, *arguments: Any, all_of_them: Connections, **named: Any) -> None:
+    def __init__(self, *arguments: Any, limiter: ConnectionLimiter, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._all = all_of_them
-        self._head_bytes = 0
-        self._in_head = True
+        self._limiter = limiter
+        self._header_bytes = 0
+        self._in_headers = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Be connected."""
@@ -226,35 +232,35 @@ class Connection(HttpToolsProtocol):
         line = transport.get_extra_info("socket")
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
-        self._all.add(self)
+        self._limiter.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Be gone."""
-        self._all.remove(self)
+        self._limiter.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Read on, unless a head has no end."""
         if self.transport.is_closing():
             return
-        if self._in_head and not self._head_bytes:
-            self._all.wait_for(self, RECEIVE_SECONDS)
-        if self._in_head:
-            self._head_bytes += len(data)
+        if self._in_headers and not self._header_bytes:
+            self._limiter.expect_request(self, RECEIVE_TIMEOUT_SECONDS)
+        if self._in_headers:
+            self._header_bytes += len(data)
         super().data_received(data)
-        if self._in_head and self._head_bytes > _MOST_HEAD_BYTES:
+        if self._in_headers and self._header_bytes > _MAX_HEADER_BYTES:
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-            self.hang_up(status, f"headers of more than {_MOST_HEAD_BYTES:,} bytes")
+            self.close_with_error(status, f"headers of more than {_MAX_HEADER_BYTES:,} bytes")
 
     def on_headers_complete(self) -> None:
         """Begin to answer."""
-        self._in_head = False
+        self._in_headers = False
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """Note that nothing more is missing."""
-        self._all.has_come(self)
-        self._in_head, self._head_bytes = True, 0
+        self._limiter.clear_deadline(self)
+        self._in_headers, self._header_bytes = True, 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -262,9 +268,11 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
         if not self.transport.is_closing():
             # One who is silent is hung up on by the base class, without a word.
-            self._all.wait_for(self, math.inf if self._in_head else RECEIVE_SECONDS)
+            self._limiter.expect_request(
+                self, math.inf if self._in_headers else RECEIVE_TIMEOUT_SECONDS
+            )
 
-    def hang_up(self, status: HTTPStatus, text: str) -> None:
+    def close_with_error(self, status: HTTPStatus, text: str) -> None:
         """Say why, unless an answer has begun, and close the connection."""
         if self.transport.is_closing():
             return

@@ -11,19 +11,19 @@ from typing import Any, cast
 import numpy as np
 from pydantic import Field, ValidationError
 
-from privet.config.party import Endpoint
-from privet.config.table import DataDescription
+from privet.config.party import EndpointConfig
+from privet.config.table import TableSpec
 from privet.data.encoding import Encoder
-from privet.data.reader import Cell, GivenRows
+from privet.data.reader import Cell, InlineRows
 from privet.errors import ParameterError
-from privet.federation.prediction.prediction import ByClass, by_name
-from privet.federation.serving.request_queue import Id, Request
-from privet.schema import Checked, quoted
-from privet.schema import explain as complaint
+from privet.federation.prediction.prediction import ClassProbabilities, make_explanation_dict
+from privet.federation.serving.request_queue import PredictionRequest, RowId
+from privet.schema import StrictSchema, quote_untrusted
+from privet.schema import format_validation_error as complaint
 from privet.storage.json_records import Name
 from privet.version import __version__
 
-ID = "id"
+ID_FIELD = "id"
 """What the id of a row is called that comes with a request."""
 _PIECE = 10_000
 """Rows of which JSON is made in one go."""
@@ -33,129 +33,131 @@ class TooManyRowsError(ParameterError):
     """More rows than a request may have."""
 
 
-class _Ask(Checked):
+class _RequestBody(StrictSchema):
     ids: list[Name] | None = Field(default=None, min_length=1)
     rows: list[dict[Name, Cell | list[Name]]] | None = Field(default=None, min_length=1)
     explain: bool = False
 
 
-class _AskByParts(_Ask):
+class _RequestBodyWithIdParts(_RequestBody):
     ids: list[list[Name]] | None = Field(default=None, min_length=1)  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
-class Reader:
+class RequestParser:
     """Reads requests to one service."""
 
-    parts: Sequence[str]
+    id_parts: Sequence[str]
     """Of an id."""
-    most_rows: int
-    explains: bool
+    max_rows: int
+    has_explanations: bool
     """Whether explanations may be asked for."""
-    described: DataDescription
+    table_spec: TableSpec
     """How the cells of our table are written, and so those of rows that come with a request."""
-    encoders: Callable[[], Sequence[Encoder]]
+    get_encoders: Callable[[], Sequence[Encoder]]
     """What makes features of our columns."""
 
-    def read(self, body: bytes) -> Request:
+    def parse(self, body: bytes) -> PredictionRequest:
         """Return what is asked for; raise InputError that says what is wrong with it."""
         try:
-            kind = _Ask if len(self.parts) == 1 else _AskByParts
+            kind = _RequestBody if len(self.id_parts) == 1 else _RequestBodyWithIdParts
             asked = kind.model_validate_json(body)
         except ValidationError as error:
-            raise ParameterError(self._of_a_cell(error) or complaint(error)) from None
+            raise ParameterError(self._format_cell_error(error) or complaint(error)) from None
         if (asked.ids is None) == (asked.rows is None):
             raise ParameterError("ids, rows: one of them is required, and not both")
-        if asked.explain and not self.explains:
+        if asked.explain and not self.has_explanations:
             raise ParameterError("explain: the job has no explanations")
         if asked.rows is None:
             assert asked.ids is not None
             self._check_ids(asked.ids)
-            return Request(asked.ids, asked.explain)
+            return PredictionRequest(asked.ids, asked.explain)
         return self._read_rows(asked.rows, asked.explain)
 
-    def _read_rows(self, rows: Sequence[dict[str, Cell | list[str]]], explain: bool) -> Request:
+    def _read_rows(
+        self, rows: Sequence[dict[str, Cell | list[str]]], explain: bool
+    ) -> PredictionRequest:
         """Return a request for rows of which our own columns are given, beside their ids."""
         ids: list[Any] = []
         for number, row in enumerate(rows, start=1):
-            identity = row.pop(ID, None)
-            one = isinstance(identity, str) and identity != "" and len(self.parts) == 1
-            several = isinstance(identity, list) and len(self.parts) > 1
+            identity = row.pop(ID_FIELD, None)
+            one = isinstance(identity, str) and identity != "" and len(self.id_parts) == 1
+            several = isinstance(identity, list) and len(self.id_parts) > 1
             if not (one or several):
-                raise ParameterError(self._no_id(number))
+                raise ParameterError(self._format_missing_id(number))
             odd = next((name for name, cell in row.items() if isinstance(cell, list)), None)
             if odd is not None:
                 raise ParameterError(f"rows: row {number}: {odd!r} is a list, and not one cell")
             ids.append(identity)
         self._check_ids(ids)
-        given = GivenRows(self.described, cast("Sequence[dict[str, Cell]]", rows))
-        given.features(self.encoders())
-        return Request(ids, explain, given)
+        given = InlineRows(self.table_spec, cast("Sequence[dict[str, Cell]]", rows))
+        given.encode(self.get_encoders())
+        return PredictionRequest(ids, explain, given)
 
-    def _no_id(self, number: int) -> str:
-        what = "text" if len(self.parts) == 1 else f"a list of {', '.join(self.parts)}"
-        return f"rows: row {number} has no {ID!r}, which is {what}"
+    def _format_missing_id(self, number: int) -> str:
+        what = "text" if len(self.id_parts) == 1 else f"a list of {', '.join(self.id_parts)}"
+        return f"rows: row {number} has no {ID_FIELD!r}, which is {what}"
 
-    def _of_a_cell(self, error: ValidationError) -> str | None:
+    def _format_cell_error(self, error: ValidationError) -> str | None:
         """Say in one sentence what is wrong with a cell, of all the things that it could be."""
         detail = error.errors(include_url=False)[0]
         if len(detail["loc"]) < 4 or detail["loc"][0] != "rows" or detail["loc"][3] == "[key]":
             return None
         _, row, column, *_ = detail["loc"]
-        if column == ID:
-            return self._no_id(int(row) + 1)
-        found = f"{quoted(column)!r} is {quoted(repr(detail['input']))}"
+        if column == ID_FIELD:
+            return self._format_missing_id(int(row) + 1)
+        found = f"{quote_untrusted(column)!r} is {quote_untrusted(repr(detail['input']))}"
         return (
             f"rows: row {int(row) + 1}: {found}: write text, a number that is finite, true or "
             "false, or null where it is missing"
         )
 
-    def _check_ids(self, ids: Sequence[Id]) -> None:
-        if len(ids) > self.most_rows:
+    def _check_ids(self, ids: Sequence[RowId]) -> None:
+        if len(ids) > self.max_rows:
             raise TooManyRowsError(
-                f"{len(ids):,} rows are more than {self.most_rows:,}: ask for fewer at a time"
+                f"{len(ids):,} rows are more than {self.max_rows:,}: ask for fewer at a time"
             )
-        if len(self.parts) > 1 and any(len(identity) != len(self.parts) for identity in ids):
-            raise ParameterError(f"ids: each is a list of {', '.join(self.parts)}")
+        if len(self.id_parts) > 1 and any(len(identity) != len(self.id_parts) for identity in ids):
+            raise ParameterError(f"ids: each is a list of {', '.join(self.id_parts)}")
 
 
-def told(request: Request) -> dict[str, Any]:
-    """Return the answer to a request whose ids all have; `encoded` makes JSON of it."""
+def make_response_content(request: PredictionRequest) -> dict[str, Any]:
+    """Return the answer to a request whose ids all have; `iter_json` makes JSON of it."""
     classes = request.classes
     answer: dict[str, Any] = {"predictions": request.predictions}
     if classes:
-        found = ByClass.of(classes, request.predictions)
+        found = ClassProbabilities.from_predictions(classes, request.predictions)
         answer = {
             "classes": list(classes),
-            "predictions": found.likeliest(),
+            "predictions": found.choose_likeliest_classes(),
             "probabilities": found.probabilities,
         }
-    if request.explain and request.explained is not None:
-        answer |= by_name(request.explained)
+    if request.explain and request.explanation is not None:
+        answer |= make_explanation_dict(request.explanation)
     return answer
 
 
-def encoded(answer: Any) -> Iterator[bytes]:
+def iter_json(content: Any) -> Iterator[bytes]:
     """Yield JSON in pieces, of dictionaries, lists and arrays.
 
     Nothing else of this process goes on while a piece is made, not even signs of life: whole, the
     explanations of millions of rows would take so long that we were given up.
     """
-    if isinstance(answer, dict):
+    if isinstance(content, dict):
         yield b"{"
-        for number, (key, value) in enumerate(answer.items()):
-            yield (b"," if number else b"") + _dumped(key) + b":"
-            yield from encoded(value)
+        for number, (key, value) in enumerate(content.items()):
+            yield (b"," if number else b"") + _dump_json(key) + b":"
+            yield from iter_json(value)
         yield b"}"
-    elif isinstance(answer, list | np.ndarray) and len(answer) > _PIECE:
-        for start in range(0, len(answer), _PIECE):
-            yield (b"," if start else b"[") + _dumped(answer[start : start + _PIECE])[1:-1]
+    elif isinstance(content, list | np.ndarray) and len(content) > _PIECE:
+        for start in range(0, len(content), _PIECE):
+            yield (b"," if start else b"[") + _dump_json(content[start : start + _PIECE])[1:-1]
         yield b"]"
     else:
-        yield _dumped(answer)
+        yield _dump_json(content)
 
 
-def _dumped(value: Any) -> bytes:
+def _dump_json(value: Any) -> bytes:
     plain = value.tolist() if isinstance(value, np.ndarray) else value
     return json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
@@ -174,15 +176,25 @@ _ERRORS = {
 }
 
 
-def document(reader: Reader, endpoint: Endpoint, about: dict[str, Any]) -> dict[str, Any]:
+def make_openapi_document(
+    request_parser: RequestParser, endpoint: EndpointConfig, job_info: dict[str, Any]
+) -> dict[str, Any]:
     """Return the OpenAPI document of one service."""
     secured = endpoint.token is not None
     paths: dict[str, Any] = {
         "/predict": {
             "post": {
                 "summary": "Predictions of the rows with these ids",
-                "requestBody": {"required": True, "content": _json(_asked(reader))},
-                "responses": {"200": _answer("Predictions, in order.", _told(reader)), **_errors()},
+                "requestBody": {
+                    "required": True,
+                    "content": _wrap_schema(_make_request_schema(request_parser)),
+                },
+                "responses": {
+                    "200": _make_response(
+                        "Predictions, in order.", _make_response_schema(request_parser)
+                    ),
+                    **_make_error_responses(),
+                },
             }
         }
     }
@@ -201,7 +213,7 @@ def document(reader: Reader, endpoint: Endpoint, about: dict[str, Any]) -> dict[
             paths[path]["get"]["security"] = []
     found: dict[str, Any] = {
         "openapi": "3.1.0",
-        "info": {"title": f"Predictions of {about.get('job', 'a job')}", "version": __version__},
+        "info": {"title": f"Predictions of {job_info.get('job', 'a job')}", "version": __version__},
         "paths": paths,
     }
     if secured:
@@ -210,15 +222,15 @@ def document(reader: Reader, endpoint: Endpoint, about: dict[str, Any]) -> dict[
     return found
 
 
-def _json(schema: dict[str, Any]) -> dict[str, Any]:
+def _wrap_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}
 
 
-def _answer(description: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": description, "content": _json(schema)}
+def _make_response(description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": description, "content": _wrap_schema(schema)}
 
 
-def _errors() -> dict[str, Any]:
+def _make_error_responses() -> dict[str, Any]:
     schema = {
         "type": "object",
         "required": ["error"],
@@ -231,41 +243,48 @@ def _errors() -> dict[str, Any]:
             },
         },
     }
-    return {code: _answer(text, schema) for code, text in _ERRORS.items()}
+    return {code: _make_response(text, schema) for code, text in _ERRORS.items()}
 
 
-def _id(reader: Reader) -> dict[str, Any]:
+def _make_id_schema(request_parser: RequestParser) -> dict[str, Any]:
     text: dict[str, Any] = {"type": "string"}
-    if len(reader.parts) == 1:
+    if len(request_parser.id_parts) == 1:
         return text
-    count = len(reader.parts)
+    count = len(request_parser.id_parts)
     return {
         "type": "array",
-        "description": ", ".join(reader.parts),
+        "description": ", ".join(request_parser.id_parts),
         "items": text,
         "minItems": count,
         "maxItems": count,
     }
 
 
-def _asked(reader: Reader) -> dict[str, Any]:
+def _make_request_schema(request_parser: RequestParser) -> dict[str, Any]:
     properties: dict[str, Any] = {
-        "ids": {"type": "array", "items": _id(reader), "minItems": 1, "maxItems": reader.most_rows}
+        "ids": {
+            "type": "array",
+            "items": _make_id_schema(request_parser),
+            "minItems": 1,
+            "maxItems": request_parser.max_rows,
+        }
     }
-    columns = {encoder.column: _cell(encoder) for encoder in reader.encoders()}
+    columns = {
+        encoder.column: _make_cell_schema(encoder) for encoder in request_parser.get_encoders()
+    }
     properties["rows"] = {
         "type": "array",
         "description": "Instead of ids: rows with our own columns, which are not in our table yet.",
         "minItems": 1,
-        "maxItems": reader.most_rows,
+        "maxItems": request_parser.max_rows,
         "items": {
             "type": "object",
-            "required": [ID, *columns],
+            "required": [ID_FIELD, *columns],
             "additionalProperties": False,
-            "properties": {ID: _id(reader), **columns},
+            "properties": {ID_FIELD: _make_id_schema(request_parser), **columns},
         },
     }
-    if reader.explains:
+    if request_parser.has_explanations:
         properties["explain"] = {
             "type": "boolean",
             "default": False,
@@ -279,18 +298,20 @@ def _asked(reader: Reader) -> dict[str, Any]:
     }
 
 
-def _cell(encoder: Encoder) -> dict[str, Any]:
+def _make_cell_schema(encoder: Encoder) -> dict[str, Any]:
     """Return what a cell of a column may be."""
-    kind = encoder.kind
+    kind = encoder.column_type
     if kind.name == "number":
         return {"type": ["number", "string", "null"]}
     if kind.name == "boolean":
         return {"type": ["boolean", "null"]}
-    written = kind.form or {"date": "2020-12-31", "time": "2020-12-31 23:59:59"}.get(kind.name)
+    written = kind.date_format or {"date": "2020-12-31", "time": "2020-12-31 23:59:59"}.get(
+        kind.name
+    )
     return {"type": ["string", "null"], **({"description": written} if written else {})}
 
 
-def _told(reader: Reader) -> dict[str, Any]:
+def _make_response_schema(request_parser: RequestParser) -> dict[str, Any]:
     numbers = {"type": "array", "items": {"type": "number"}}
     properties: dict[str, Any] = {
         "predictions": {
@@ -305,7 +326,7 @@ def _told(reader: Reader) -> dict[str, Any]:
             "items": numbers,
         },
     }
-    if reader.explains:
+    if request_parser.has_explanations:
         properties["contributions"] = {
             "type": "object",
             "description": "Of each feature or participant, to the scores of all rows.",
@@ -321,32 +342,32 @@ _STYLE = (
 )
 
 
-def page(described: dict[str, Any]) -> str:
+def render_docs_page(openapi_document: dict[str, Any]) -> str:
     """Return a page for people that says what an OpenAPI document says."""
-    info = described["info"]
+    info = openapi_document["info"]
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(info['title'])}</title>",
         f"<style>{_STYLE}</style><h1>{escape(info['title'])}</h1>",
         f"<p>Privet {escape(info['version'])}. For programs: <code>/openapi.json</code>.</p>",
     ]
-    if "security" in described:
+    if "security" in openapi_document:
         parts.append("<p>Show the token: <code>Authorization: Bearer TOKEN</code>.</p>")
-    for path, methods in described["paths"].items():
+    for path, methods in openapi_document["paths"].items():
         for method, operation in methods.items():
             parts.append(f"<h2>{method.upper()} <code>{escape(path)}</code></h2>")
             parts.append(f"<p>{escape(operation['summary'])}.</p>")
             if "requestBody" in operation:
-                parts += ["<h3>Request</h3>", _schema(operation["requestBody"])]
+                parts += ["<h3>Request</h3>", _render_schema(operation["requestBody"])]
             parts.append("<h3>Answers</h3><dl>")
             for code, answer in operation["responses"].items():
                 parts.append(f"<dt>{code}</dt><dd>{escape(answer['description'])}")
                 if code == "200" and "content" in answer:
-                    parts.append(_schema(answer))
+                    parts.append(_render_schema(answer))
                 parts.append("</dd>")
             parts.append("</dl>")
     return "\n".join(parts) + "\n</html>\n"
 
 
-def _schema(body: dict[str, Any]) -> str:
+def _render_schema(body: dict[str, Any]) -> str:
     schema = body["content"]["application/json"]["schema"]
     return f"<pre>{escape(json.dumps(schema, indent=2, ensure_ascii=False))}</pre>"

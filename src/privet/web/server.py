@@ -15,18 +15,18 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from privet.config.party import Door, Endpoint
+from privet.config.party import EndpointConfig, HttpServerConfig
 from privet.errors import ParameterError, UnavailableError
-from privet.federation.monitoring.events import Event, Tell
+from privet.federation.monitoring.events import Event, EventHandler
 from privet.federation.serving.request_queue import RequestQueue
 from privet.transport.rendezvous import listen
-from privet.web.app import Application
-from privet.web.limits import IDLE_SECONDS, Connection, Connections
-from privet.web.schema import Reader
+from privet.web.app import EndpointApp
+from privet.web.limits import IDLE_TIMEOUT_SECONDS, ConnectionLimiter, LimitedConnection
+from privet.web.schema import RequestParser
 
-_OTHER_FILES = 100
+_RESERVED_DESCRIPTORS = 100
 """So many files and connections are left to everything but clients."""
-_HANDSHAKES = 10
+_DESCRIPTORS_PER_CLIENT = 10
 """So many times as many clients may be about to agree on TLS, none of them for long."""
 _HANDSHAKE_SECONDS = 5.0
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -36,20 +36,26 @@ _END_SECONDS = 5
 
 
 @contextlib.contextmanager
-def serving_http(
-    endpoint: Endpoint, queue: RequestQueue, reader: Reader, about: dict[str, Any], tell: Tell
+def run_endpoint(
+    endpoint: EndpointConfig,
+    queue: RequestQueue,
+    request_parser: RequestParser,
+    job_info: dict[str, Any],
+    emit: EventHandler,
 ) -> Iterator[int]:
     """Answer HTTP requests through a queue while the context lasts; yield the port."""
-    connections = Connections(_room_for(endpoint.most_connections))
-    application = Application(endpoint, queue, reader, about, connections)
-    with serving(endpoint, application.asgi(), connections, tell) as port:
+    connections = ConnectionLimiter(_raise_descriptor_limit(endpoint.most_connections))
+    application = EndpointApp(endpoint, queue, request_parser, job_info, connections)
+    with run_http_server(endpoint, application.make_asgi_app(), connections, emit) as port:
         yield port
 
 
 @contextlib.contextmanager
-def serving(door: Door, app: ASGIApp, connections: Connections, tell: Tell) -> Iterator[int]:
+def run_http_server(
+    server_config: HttpServerConfig, app: ASGIApp, limiter: ConnectionLimiter, emit: EventHandler
+) -> Iterator[int]:
     """Have an application answer while the context lasts; yield the port."""
-    door.days_left()  # which says in plain words what is wrong with keys
+    server_config.count_days_left()  # which says in plain words what is wrong with keys
     config = uvicorn.Config(
         app,
         ws="none",
@@ -58,28 +64,28 @@ def serving(door: Door, app: ASGIApp, connections: Connections, tell: Tell) -> I
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_keep_alive=IDLE_SECONDS,
+        timeout_keep_alive=IDLE_TIMEOUT_SECONDS,
         timeout_graceful_shutdown=_END_SECONDS,
-        ssl_certfile=door.certificate,
-        ssl_keyfile=door.key,
+        ssl_certfile=server_config.certificate,
+        ssl_keyfile=server_config.key,
         ssl_ciphers=_CIPHERS,
     )
     try:
         config.load()
     except (OSError, ssl.SSLError) as error:
         raise ParameterError(
-            f"endpoint.certificate, endpoint.key: {door.certificate} and {door.key} cannot be "
-            f"used: {error.strerror or error}"
+            f"endpoint.certificate, endpoint.key: {server_config.certificate} and "
+            f"{server_config.key} cannot be used: {error.strerror or error}"
         ) from None
     if config.ssl is not None:
         config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
-    with _telling_errors(tell), _listen(door) as listener:
+    with _forward_server_errors(emit), _open_listener(server_config) as listener:
         port = int(listener.getsockname()[1])
-        server = _Server(config, connections)
+        server = _LimitedServer(config, limiter)
 
         async def run() -> None:
-            asyncio.get_running_loop().set_exception_handler(_of_ours(tell))
-            sweeping = asyncio.create_task(_sweep(connections))
+            asyncio.get_running_loop().set_exception_handler(_make_exception_handler(emit))
+            sweeping = asyncio.create_task(_close_slow_periodically(limiter))
             try:
                 await server.serve([listener])
             finally:
@@ -94,22 +100,22 @@ def serving(door: Door, app: ASGIApp, connections: Connections, tell: Tell) -> I
             thread.join()
 
 
-class _Server(uvicorn.Server):
+class _LimitedServer(uvicorn.Server):
     """A server whose connections are watched from the first moment."""
 
-    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+    def __init__(self, config: uvicorn.Config, limiter: ConnectionLimiter) -> None:
         super().__init__(config)
-        self._connections = connections
+        self._connections = limiter
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer."""
 
-        def connection() -> Connection:
-            return Connection(
+        def connection() -> LimitedConnection:
+            return LimitedConnection(
                 config=self.config,
                 server_state=self.server_state,
                 app_state={},
-                all_of_them=self._connections,
+                limiter=self._connections,
             )
 
         loop, context = asyncio.get_running_loop(), self.config.ssl
@@ -127,48 +133,50 @@ class _Server(uvicorn.Server):
         self.started = True
 
 
-def _listen(door: Door) -> socket.socket:
+def _open_listener(server_config: HttpServerConfig) -> socket.socket:
     try:
-        return listen(door.host, door.port)
+        return listen(server_config.host, server_config.port)
     except UnavailableError as error:
         raise UnavailableError(f"http: {error}") from None
 
 
-async def _sweep(connections: Connections) -> None:
+async def _close_slow_periodically(limiter: ConnectionLimiter) -> None:
     while True:
         await asyncio.sleep(1.0)
-        connections.hang_up_on_the_slow()
+        limiter.close_slow_connections()
 
 
-def _room_for(wanted: int) -> int:
+def _raise_descriptor_limit(max_connections: int) -> int:
     """Return how many connections this process can have, up to those that are wanted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    enough = _HANDSHAKES * wanted + _OTHER_FILES
+    enough = _DESCRIPTORS_PER_CLIENT * max_connections + _RESERVED_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < enough:
         soft = enough if hard == resource.RLIM_INFINITY else min(enough, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        return max(1, min(wanted, soft - _OTHER_FILES))
-    return wanted
+        return max(1, min(max_connections, soft - _RESERVED_DESCRIPTORS))
+    return max_connections
 
 
-def _of_ours(tell: Tell) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+def _make_exception_handler(
+    emit: EventHandler,
+) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
     """Return what tells errors that are not a client's: that one hangs up, or speaks no TLS."""
 
     def handle(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, (ssl.SSLError, ConnectionError, TimeoutError)):
-            tell(Event("http-error", f"{context.get('message')}: {error!r}"))
+            emit(Event("http-error", f"{context.get('message')}: {error!r}"))
 
     return handle
 
 
 @contextlib.contextmanager
-def _telling_errors(tell: Tell) -> Iterator[None]:
+def _forward_server_errors(emit_event: EventHandler) -> Iterator[None]:
     """Have the server's own log say what is a bug, and nothing of what clients do."""
 
     class Telling(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            tell(Event("http-error", self.format(record)))
+            emit_event(Event("http-error", self.format(record)))
 
     log, handler = logging.getLogger("uvicorn.error"), Telling(logging.ERROR)
     before = log.level, log.propagate

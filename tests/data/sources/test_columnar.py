@@ -19,7 +19,7 @@ from pyarrow import feather
 from privet import DataError, ParameterError
 from privet.data.reader import read_frame
 from privet.data.sources import base
-from privet.data.sources.base import SourceOptions
+from privet.data.sources.base import TableFormatOptions
 from privet.data.sources.open import open_source
 
 Writer = Callable[[pa.Table, Path], None]
@@ -69,11 +69,11 @@ def test_columns_and_types(tmp_path: Path, write: Writer, outer: Callable[[bytes
     write(TABLE, path)
     path.write_bytes(outer(path.read_bytes()))
     table = open_source(path)
-    assert table.where == str(path)
-    assert table.names() == TABLE.schema.names
-    assert pa.Table.from_batches(table.batches(table.names())) == TABLE
-    assert pa.Table.from_batches(table.batches(["yes", "id"])) == TABLE.select(["yes", "id"])
-    assert pa.Table.from_batches(table.batches(["yes", "id"])) == TABLE.select(["yes", "id"])
+    assert table.display_name == str(path)
+    assert table.list_columns() == TABLE.schema.names
+    assert pa.Table.from_batches(table.iter_batches(table.list_columns())) == TABLE
+    assert pa.Table.from_batches(table.iter_batches(["yes", "id"])) == TABLE.select(["yes", "id"])
+    assert pa.Table.from_batches(table.iter_batches(["yes", "id"])) == TABLE.select(["yes", "id"])
 
 
 @every_format
@@ -81,7 +81,7 @@ def test_dots_in_names(tmp_path: Path, write: Writer) -> None:
     """Parquet calls nested columns so."""
     path = tmp_path / "table"
     write(pa.table({"a": [1], "a.b": [2], "c": [{"d": 3}], "c.d": [4]}), path)
-    (batch,) = open_source(path).batches(["c.d", "a", "a.b"])
+    (batch,) = open_source(path).iter_batches(["c.d", "a", "a.b"])
     assert batch.to_pydict() == {"c.d": [4], "a": [1], "a.b": [2]}
 
 
@@ -95,7 +95,7 @@ def test_types_become_plain(tmp_path: Path, write: Writer) -> None:
         columns["runs"] = (encoded, runs, pa.float64())
     path = tmp_path / "table"
     write(pa.table({name: column for name, (column, _, _) in columns.items()}), path)
-    (batch,) = open_source(path).batches(list(columns))
+    (batch,) = open_source(path).iter_batches(list(columns))
     for name, (_, values, kind) in columns.items():
         assert batch[name].to_pylist() == values
         assert batch[name].type == kind
@@ -105,7 +105,7 @@ def test_types_become_plain(tmp_path: Path, write: Writer) -> None:
 def test_views_become_text(tmp_path: Path) -> None:
     path = tmp_path / "table"
     write_arrow_file(pa.table({"a": pa.array(["x", None], pa.string_view())}), path)
-    (batch,) = open_source(path).batches(["a"])
+    (batch,) = open_source(path).iter_batches(["a"])
     assert batch["a"].equals(pa.array(["x", None], pa.large_string()))
 
 
@@ -116,10 +116,10 @@ def test_uuids_become_text(tmp_path: Path, write: Writer) -> None:
     raw = pa.array([None if one is None else one.bytes for one in ids], pa.binary(16))
     path = tmp_path / "table"
     write(pa.table({"id": pa.ExtensionArray.from_storage(pa.uuid(), raw), "raw": raw}), path)
-    (batch,) = open_source(path).batches(["id"])
+    (batch,) = open_source(path).iter_batches(["id"])
     assert batch["id"].to_pylist() == [None if one is None else str(one) for one in ids]
     with pytest.raises(DataError, match=r"column 'raw' holds fixed_size_binary\[16\]: write it"):
-        open_source(path).batches(["raw"])
+        open_source(path).iter_batches(["raw"])
 
 
 @pytest.mark.skipif(not hasattr(pa, "json_"), reason="this pyarrow has no JSON")
@@ -128,7 +128,7 @@ def test_json_is_not_plain(tmp_path: Path) -> None:
     column = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": 1}']))
     write_arrow_file(pa.table({"odd": column}), path)
     with pytest.raises(DataError, match=r"column 'odd' holds extension<arrow.json>, several val"):
-        open_source(path).batches(["odd"])
+        open_source(path).iter_batches(["odd"])
 
 
 @every_format
@@ -148,11 +148,11 @@ def test_columns_that_are_not_plain(
     path = tmp_path / "table"
     write(pa.table({"odd": pa.array(values, kind), "a": [1]}), path)
     table = open_source(path)
-    assert table.names() == ["odd", "a"]
-    assert [batch.to_pydict() for batch in table.batches(["a"])] == [{"a": [1]}]
+    assert table.list_columns() == ["odd", "a"]
+    assert [batch.to_pydict() for batch in table.iter_batches(["a"])] == [{"a": [1]}]
     held = "" if pa.types.is_nested(kind) else re.escape(str(kind))
     with pytest.raises(DataError, match=rf"^{path}: column 'odd' holds {held}.*{complaint}"):
-        table.batches(["a", "odd"])
+        table.iter_batches(["a", "odd"])
 
 
 @every_format
@@ -165,7 +165,7 @@ def test_times_of_day_and_durations_are_seconds(tmp_path: Path, write: Writer) -
     ]
     write(pa.table(columns, names=["a", "b", "c"]), path)
     frame = read_frame(path)
-    assert {content.kind.name for content in frame.contents} == {"time"}
+    assert {content.column_type.name for content in frame.schemas} == {"time"}
     np.testing.assert_array_equal(frame.columns, [[61.5, np.nan]] * 3)
 
 
@@ -178,7 +178,7 @@ def test_batches_are_bounded(
     path = tmp_path / "table"
     numbers = np.arange(10_000)
     write(pa.table({"a": numbers, "b": -numbers}), path)
-    batches = list(open_source(path).batches(["b", "a"]))
+    batches = list(open_source(path).iter_batches(["b", "a"]))
     assert max(batch.num_rows for batch in batches) <= 1000
     assert pa.Table.from_batches(batches).to_pydict() == {
         "b": (-numbers).tolist(),
@@ -198,7 +198,7 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path, write: Writer) -> N
     write(pa.concat_tables(pieces), path)
     del pieces
     held, before = 0, pa.total_allocated_bytes()
-    for batch in open_source(path).batches(["a"]):
+    for batch in open_source(path).iter_batches(["a"]):
         held = max(held, pa.total_allocated_bytes() - before)
         del batch
     assert path.stat().st_size > 60_000_000
@@ -215,8 +215,8 @@ def test_options_about_csv(tmp_path: Path, write: Writer, option: dict[str, Any]
     with pytest.raises(
         ParameterError, match=rf"^{name}: is for CSV files, and {path} is (Parq|Arr)"
     ):
-        open_source(path, SourceOptions(**option))
-    open_source(path, SourceOptions(decimal=","))
+        open_source(path, TableFormatOptions(**option))
+    open_source(path, TableFormatOptions(decimal=","))
 
 
 @every_format
@@ -225,7 +225,7 @@ def test_no_rows(tmp_path: Path, write: Writer) -> None:
     write(TABLE.slice(0, 0), path)
     table = open_source(path)
     with pytest.raises(DataError, match=rf"^{path}: the table has no rows$"):
-        list(table.batches(["id"]))
+        list(table.iter_batches(["id"]))
 
 
 @pytest.mark.parametrize("write", WRITERS[:-1])  # Feather writes no such file
@@ -247,7 +247,7 @@ def test_damaged_files(tmp_path: Path, write: Writer) -> None:
     for share in (0.02, 0.5, 0.9, 0.999):
         path.write_bytes(content[: int(share * len(content))])
         with pytest.raises(DataError, match=rf"^{path}: ") as caught:
-            list(open_source(path).batches(["b"]))
+            list(open_source(path).iter_batches(["b"]))
         assert len(str(caught.value).splitlines()) == 1
 
 

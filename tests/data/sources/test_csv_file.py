@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from privet import DataError, ParameterError
 from privet.data.sources import csv as csv_dialect
 from privet.data.sources import csv as csv_file
-from privet.data.sources.base import SourceOptions
+from privet.data.sources.base import TableFormatOptions
 from privet.data.sources.open import open_source
 
 Write = Callable[[str | bytes], Path]
@@ -36,9 +36,9 @@ def write(tmp_path: Path) -> Write:
 
 def read(path: Path, **options: Any) -> list[list[str]]:
     """Return the header and all rows, as text."""
-    source = open_source(path, SourceOptions(**options))
-    names = source.names()
-    batches = list(source.batches(names))
+    source = open_source(path, TableFormatOptions(**options))
+    names = source.list_columns()
+    batches = list(source.iter_batches(names))
     assert all(batch.schema.types == [pa.string()] * len(names) for batch in batches)
     assert all(batch.schema.names == names for batch in batches)
     rows = [list(row.values()) for batch in batches for row in batch.to_pylist()]
@@ -174,7 +174,7 @@ def test_latin_1_is_never_guessed(write: Write) -> None:
     with pytest.raises(DataError, match=complaint):
         read(path)
     assert read(path, encoding="latin-1") == cells
-    assert [b.to_pydict() for b in open_source(path).batches(["n"])] == [{"n": ["1", "2"]}]
+    assert [b.to_pydict() for b in open_source(path).iter_batches(["n"])] == [{"n": ["1", "2"]}]
 
 
 def test_latin_1_in_the_header(write: Write) -> None:
@@ -286,16 +286,16 @@ def test_a_file_that_says_it_is_utf8(write: Write) -> None:
 
 def test_columns_that_are_asked_for(write: Write) -> None:
     source = open_source(write(",a,b\n0,1,2\n1,3,4\n"))
-    assert source.names() == ["", "a", "b"]
-    assert [batch.to_pydict() for batch in source.batches(["b", "a"])] == [
+    assert source.list_columns() == ["", "a", "b"]
+    assert [batch.to_pydict() for batch in source.iter_batches(["b", "a"])] == [
         {"b": ["2", "4"], "a": ["1", "3"]}
     ]
     with pytest.raises(DataError, match="there is no column 'c'; there are '', 'a', 'b'"):
-        source.batches(["c"])
+        source.iter_batches(["c"])
     with pytest.raises(DataError, match="column 1 is called '', which is no name; give it one"):
-        source.batches(["", "a"])
+        source.iter_batches(["", "a"])
     with pytest.raises(DataError, match="no column is chosen"):
-        source.batches([])
+        source.iter_batches([])
 
 
 def test_a_wide_table(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,13 +303,13 @@ def test_a_wide_table(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"column {i}" for i in range(3000)]
     path = write(",".join(names) + "\n" + ",".join("1" * 3000) + "\n")
     assert read(path) == [names, ["1"] * 3000]
-    monkeypatch.setattr(csv_dialect, "_HEAD", 1000)
+    monkeypatch.setattr(csv_dialect, "_SAMPLE_BYTES", 1000)
     with pytest.raises(DataError, match="the first line is longer than 1,000 bytes"):
         open_source(path)
 
 
 def test_a_head_that_ends_inside_quotes(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_dialect, "_HEAD", 30)
+    monkeypatch.setattr(csv_dialect, "_SAMPLE_BYTES", 30)
     cells = [["a", "b"], ["x\n" * 20 + "x", "1"], ["y", "2"]]
     text = io.StringIO()
     csv.writer(text, delimiter=";").writerows(cells)
@@ -319,7 +319,7 @@ def test_a_head_that_ends_inside_quotes(write: Write, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("quote", ["ab", "é", "\n"])
 def test_a_quote_is_one_character(quote: str) -> None:
     with pytest.raises(ParameterError, match=r"quote: .* is no quote: give one character, or none"):
-        SourceOptions(quote=quote)
+        TableFormatOptions(quote=quote)
 
 
 _CELL = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12).map(str.strip)

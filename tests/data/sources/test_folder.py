@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from privet import DataError
-from privet.data.sources.base import Source, SourceOptions
+from privet.data.sources.base import TableFormatOptions, TableSource
 from privet.data.sources.open import open_source
 
 
@@ -17,8 +17,8 @@ def write(path: Path, **columns: Any) -> None:
     pq.write_table(pa.table(columns), path)
 
 
-def read(source: Source, *columns: str) -> dict[str, list[Any]]:
-    table = pa.Table.from_batches(source.batches(columns or source.names()))
+def read(source: TableSource, *columns: str) -> dict[str, list[Any]]:
+    table = pa.Table.from_batches(source.iter_batches(columns or source.list_columns()))
     found: dict[str, list[Any]] = table.to_pydict()
     return found
 
@@ -32,8 +32,8 @@ def test_files_are_read_by_name(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     source = open_source(tmp_path)
-    assert source.where == str(tmp_path)
-    assert source.names() == ["x", "y"]
+    assert source.display_name == str(tmp_path)
+    assert source.list_columns() == ["x", "y"]
     assert read(source) == {"x": [1.0, 2.0, 3.0, 4.0], "y": ["a", "b", "c", "d"]}
     assert read(open_source(f"{tmp_path}/"), "y") == {"y": ["a", "b", "c", "d"]}
     assert read(open_source(tmp_path.as_uri()), "y", "x") == read(source, "y", "x")
@@ -50,13 +50,13 @@ def test_folders_name_columns(tmp_path: Path) -> None:
     )
     pq.write_to_dataset(table, tmp_path, partition_cols=["year", "place"])
     source = open_source(tmp_path)
-    assert source.names() == ["x", "year", "place"]
+    assert source.list_columns() == ["x", "year", "place"]
     (rows, expected) = (
         sorted(zip(*found.values(), strict=True), key=lambda row: row[0])
         for found in (read(source), table.to_pydict())
     )
     assert rows == expected
-    assert next(source.batches(["year", "place"])).schema.types == [pa.int64(), pa.string()]
+    assert next(source.iter_batches(["year", "place"])).schema.types == [pa.int64(), pa.string()]
     assert sorted(read(source, "place")["place"]) == ["Köln/Süd", "Rome", "Rome", "a=b"]
 
 
@@ -73,7 +73,7 @@ def test_folders_of_csv(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("y;x\n3;4;5\n")
     complaint = rf"^{tmp_path}/b\.csv: row 1 has 3 cells"
     with pytest.raises(DataError, match=complaint):
-        read(open_source(tmp_path, SourceOptions(separator=";")))
+        read(open_source(tmp_path, TableFormatOptions(separator=";")))
 
 
 def test_a_file_without_rows(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_files_whose_types_have_a_common_one(
 ) -> None:
     write(tmp_path / "a", x=first)
     write(tmp_path / "b", x=second)
-    batches = list(open_source(tmp_path).batches(["x"]))
+    batches = list(open_source(tmp_path).iter_batches(["x"]))
     assert [batch.schema.types for batch in batches] == [[kind], [kind]]
     assert read(open_source(tmp_path)) == {"x": first.to_pylist() + second.to_pylist()}
 
@@ -170,7 +170,7 @@ def test_files_whose_types_have_none(tmp_path: Path) -> None:
     assert read(source, "y") == {"y": [1, 2]}
     complaint = rf"^{tmp_path}/b: column 'x' holds string, and int64 in files before: write all"
     with pytest.raises(DataError, match=complaint):
-        source.batches(["x"])
+        source.iter_batches(["x"])
 
 
 def test_files_whose_columns_differ(tmp_path: Path) -> None:

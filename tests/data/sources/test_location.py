@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from privet import DataError, ParameterError, UnavailableError
-from privet.data.sources.base import is_address
+from privet.data.sources.base import is_url
 from privet.data.sources.open import open_source
 
 
@@ -17,11 +17,11 @@ def test_addresses(tmp_path: Path) -> None:
     path = tmp_path / "a table.csv"
     path.write_text("a,b\n1,2\n")
     source = open_source(path.as_uri())
-    assert source.where == path.as_uri()
-    assert [batch.to_pydict() for batch in source.batches(["b"])] == [{"b": ["2"]}]
-    assert is_address("s3://bucket/table")
-    assert not is_address("C:/table")
-    assert not is_address(tmp_path)
+    assert source.display_name == path.as_uri()
+    assert [batch.to_pydict() for batch in source.iter_batches(["b"])] == [{"b": ["2"]}]
+    assert is_url("s3://bucket/table")
+    assert not is_url("C:/table")
+    assert not is_url(tmp_path)
 
 
 def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     (tmp_path / "folder" / "table.csv").write_text("a,b\n1,2\n")
     monkeypatch.chdir(tmp_path)
     for path in ("folder/table.csv", "folder", "./folder/"):
-        (batch,) = open_source(path).batches(["b"])
+        (batch,) = open_source(path).iter_batches(["b"])
         assert batch.to_pydict() == {"b": ["2"]}
 
 
@@ -97,6 +97,6 @@ def test_what_is_no_password(tmp_path: Path) -> None:
     path = tmp_path / "a:b@c.csv"
     path.write_text("a,b\n1,2\n")
     for given in (path, f"file://{path}"):
-        assert open_source(given).where == str(given)
+        assert open_source(given).display_name == str(given)
     with pytest.raises((UnavailableError, DataError)):
         open_source("hdfs://host:1/a@b")

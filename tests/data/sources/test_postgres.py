@@ -13,16 +13,16 @@ from tests.postgres_server import PASSWORD
 
 from privet import DataError, ParameterError, UnavailableError
 from privet.data.sources import postgres as postgres_module
-from privet.data.sources.base import SourceOptions
+from privet.data.sources.base import TableFormatOptions
 from privet.data.sources.open import open_source
-from privet.data.sources.postgres import Query
+from privet.data.sources.postgres import PostgresQuery
 
 Execute = Callable[..., None]
 
 
 def read(sql: str, *columns: str, database: str = "postgresql://") -> pa.Table:
-    source = open_source(Query(sql=sql, database=database))
-    return pa.Table.from_batches(source.batches(columns or source.names()))
+    source = open_source(PostgresQuery(sql=sql, database=database))
+    return pa.Table.from_batches(source.iter_batches(columns or source.list_columns()))
 
 
 TYPES = {
@@ -94,7 +94,7 @@ def test_types_that_are_not_plain(postgres: Execute, cell: str, kind: str) -> No
     assert read(sql, "a").to_pydict() == {"a": [5]}
     complaint = rf"^PostgreSQL query: column 'odd' holds {kind}: cast it in the query to a number"
     with pytest.raises(DataError, match=complaint):
-        open_source(Query(sql=sql)).batches(["odd"])
+        open_source(PostgresQuery(sql=sql)).iter_batches(["odd"])
 
 
 def test_columns_are_chosen(postgres: Execute) -> None:
@@ -105,11 +105,13 @@ def test_columns_are_chosen(postgres: Execute) -> None:
 
 
 def test_the_query_is_not_run_to_learn_its_columns(postgres: Execute) -> None:
-    source = open_source(Query(sql="SELECT 1 / (x - 1) AS a FROM generate_series(1, 2) AS x"))
-    assert source.names() == ["a"]
-    assert source.where == "PostgreSQL query"
+    source = open_source(
+        PostgresQuery(sql="SELECT 1 / (x - 1) AS a FROM generate_series(1, 2) AS x")
+    )
+    assert source.list_columns() == ["a"]
+    assert source.display_name == "PostgreSQL query"
     with pytest.raises(DataError, match=r"^PostgreSQL query: division by zero$"):
-        list(source.batches(["a"]))
+        list(source.iter_batches(["a"]))
 
 
 def test_rows_stream(postgres: Execute) -> None:
@@ -119,7 +121,7 @@ def test_rows_stream(postgres: Execute) -> None:
         FROM generate_series(1, 300) AS i, generate_series(1, 10000) AS j
     """
     started = time.monotonic()
-    batches = open_source(Query(sql=sql)).batches(["i", "last"])
+    batches = open_source(PostgresQuery(sql=sql)).iter_batches(["i", "last"])
     assert next(batches).num_rows < 3_000_000
     batches.close()  # type: ignore[attr-defined]
     assert time.monotonic() - started < 50
@@ -200,7 +202,7 @@ def test_no_connection(
     monkeypatch.setenv(variable, value)
     expected = rf"^PostgreSQL query: no connection to the server: .*{complaint}.*; see PGHOST, PG"
     with pytest.raises(UnavailableError, match=expected) as caught:
-        open_source(Query(sql="SELECT 1 AS a"))
+        open_source(PostgresQuery(sql="SELECT 1 AS a"))
     assert caught.value.exit_code == 6
     assert len(str(caught.value).splitlines()) == 1
     assert PASSWORD not in str(caught.value)
@@ -238,7 +240,7 @@ def test_a_query_that_is_ended(postgres: Execute, how: str) -> None:
         SELECT i AS half_way
         FROM generate_series(1, 100000) AS i, generate_series(1, 100000) AS j
     """
-    batches = open_source(Query(sql=sql)).batches(["half_way"])
+    batches = open_source(PostgresQuery(sql=sql)).iter_batches(["half_way"])
     next(batches)
     postgres(
         f"SELECT {how}(pid) FROM pg_stat_activity "  # noqa: S608
@@ -269,14 +271,14 @@ def test_a_query_that_is_ended(postgres: Execute, how: str) -> None:
 )
 def test_passwords_stay_out_of_addresses(database: str) -> None:
     with pytest.raises(ParameterError, match=r"^database: has a password in it; leave") as caught:
-        Query(sql="SELECT 1", database=database)
+        PostgresQuery(sql="SELECT 1", database=database)
     assert "hu" not in str(caught.value)
 
 
 @pytest.mark.parametrize("database", ["", "mysql://x", "host=x password=hush", "a b"])
 def test_what_is_no_address(database: str) -> None:
     with pytest.raises(ParameterError, match=r"^database: is neither a service nor an") as caught:
-        Query(sql="SELECT 1", database=database)
+        PostgresQuery(sql="SELECT 1", database=database)
     assert "hush" not in str(caught.value)
 
 
@@ -284,24 +286,24 @@ def test_what_is_no_address(database: str) -> None:
     "database", ["ours", "postgresql://", "postgresql://me@a:1,b:2/db?sslmode=verify-full"]
 )
 def test_addresses_without_passwords(database: str) -> None:
-    assert Query(sql="SELECT 1", database=database).database == database
+    assert PostgresQuery(sql="SELECT 1", database=database).database == database
 
 
 def test_an_empty_query() -> None:
     with pytest.raises(ParameterError, match=r"^sql: the query is empty$"):
-        Query(sql=" \n")
+        PostgresQuery(sql=" \n")
 
 
 def test_options_about_csv() -> None:
     with pytest.raises(ParameterError, match=r"^names: is for CSV files, and PostgreSQL query is"):
-        open_source(Query(sql="SELECT 1"), SourceOptions(names=["a"]))
+        open_source(PostgresQuery(sql="SELECT 1"), TableFormatOptions(names=["a"]))
 
 
 def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql.dbapi", None)
     complaint = r"^PostgreSQL query: needs a driver: pip install 'privet\[postgres\]', with Python"
     with pytest.raises(UnavailableError, match=complaint):
-        open_source(Query(sql="SELECT 1 AS a"))
+        open_source(PostgresQuery(sql="SELECT 1 AS a"))
 
 
 def test_a_driver_that_does_not_tell_types(
@@ -309,4 +311,4 @@ def test_a_driver_that_does_not_tell_types(
 ) -> None:
     monkeypatch.setattr(postgres_module, "_TYPE", b"not told")
     with pytest.raises(UnavailableError, match=r"^PostgreSQL query: needs a newer driver: pip"):
-        open_source(Query(sql="SELECT 1 AS a"))
+        open_source(PostgresQuery(sql="SELECT 1 AS a"))

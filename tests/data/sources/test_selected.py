@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet import DataError
-from privet.data.reader import SelectedRows
+from privet.data.reader import SelectedRowsSource
 from privet.data.sources import base as source_module
-from privet.data.sources.base import Source
+from privet.data.sources.base import TableSource
 from privet.data.sources.open import open_source
-from privet.data.sources.postgres import Query
+from privet.data.sources.postgres import PostgresQuery
 
 ROWS = 100
 TABLE = pa.table({"x": range(ROWS), "word": [f"w{row}" for row in range(ROWS)]})
@@ -53,9 +53,9 @@ def write_folder_of_csv(path: Path) -> None:
 WRITERS = (write_csv, write_parquet, write_arrow, write_folder, write_folder_of_csv)
 
 
-def read(source: Source, rows: Any, *columns: str) -> dict[str, list[Any]]:
-    selected = SelectedRows(source, np.array(rows, dtype=np.intp))
-    found = pa.Table.from_batches(selected.batches(columns or ["word", "x"]))
+def read(source: TableSource, rows: Any, *columns: str) -> dict[str, list[Any]]:
+    selected = SelectedRowsSource(source, np.array(rows, dtype=np.intp))
+    found = pa.Table.from_batches(selected.iter_batches(columns or ["word", "x"]))
     return {
         name: [int(str(cell).strip("w")) for cell in found[name].to_pylist()]
         for name in found.column_names
@@ -63,19 +63,19 @@ def read(source: Source, rows: Any, *columns: str) -> dict[str, list[Any]]:
 
 
 @pytest.fixture(scope="module", params=WRITERS)
-def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Source:
+def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TableSource:
     path = tmp_path_factory.mktemp("selected") / "table"
     request.param(path)
     return open_source(path)
 
 
 @given(rows=st.sets(st.integers(0, ROWS - 1), min_size=1))
-def test_any_rows(source: Source, rows: set[int]) -> None:
+def test_any_rows(source: TableSource, rows: set[int]) -> None:
     expected = sorted(rows)
     assert read(source, expected) == {"word": expected, "x": expected}
 
 
-def test_rows_that_are_not_there(source: Source) -> None:
+def test_rows_that_are_not_there(source: TableSource) -> None:
     with pytest.raises(DataError, match=r"row 101 is not there any more, but 100 rows: the table"):
         read(source, [3, 100])
     with pytest.raises(DataError, match="the table has no rows"):
@@ -85,11 +85,11 @@ def test_rows_that_are_not_there(source: Source) -> None:
             read(source, rows)
 
 
-def test_a_batch_at_a_time(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_at_a_time(source: TableSource, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "_CELLS", 8)
-    monkeypatch.setattr(source_module, "_FEWEST_ROWS", 4)
+    monkeypatch.setattr(source_module, "_MIN_ROWS_PER_BATCH", 4)
     rows = np.arange(1, ROWS, 2)
-    batches = list(SelectedRows(source, rows).batches(["x", "word"]))
+    batches = list(SelectedRowsSource(source, rows).iter_batches(["x", "word"]))
     assert max(batch.num_rows for batch in batches) <= 4
     assert sum(batch.num_rows for batch in batches) == len(rows)
 
@@ -138,10 +138,14 @@ def test_types_of_which_arrow_cannot_pick(tmp_path: Path) -> None:
     path = tmp_path / "table"
     with pa.ipc.new_file(path, pa.table(columns).schema) as writer:
         writer.write_table(pa.table(columns))
-    (batch,) = SelectedRows(open_source(path), np.array([1, 3])).batches(["runs", "view"])
+    (batch,) = SelectedRowsSource(open_source(path), np.array([1, 3])).iter_batches(
+        ["runs", "view"]
+    )
     assert batch.to_pydict() == {"runs": [7.0, 8.0], "view": [None, "d"]}
 
 
 def test_rows_of_a_query(postgres: Callable[..., None]) -> None:
-    source = open_source(Query(sql="SELECT x, 'w' || x AS word FROM generate_series(0, 99) AS x"))
+    source = open_source(
+        PostgresQuery(sql="SELECT x, 'w' || x AS word FROM generate_series(0, 99) AS x")
+    )
     assert read(source, [3, 50, 99]) == {"word": [3, 50, 99], "x": [3, 50, 99]}

@@ -11,10 +11,10 @@ import pytest
 from privet.arithmetic.prg import Place
 from privet.arithmetic.rings import Ring
 from privet.boosting.model import Feature
-from privet.boosting.training import Federation, train
+from privet.boosting.training import TrainingSpec, train
 from privet.runtime.correlations import dealer as dealer_module
-from privet.runtime.correlations.dealer import SoleDealer
-from privet.runtime.correlations.source import Sink
+from privet.runtime.correlations.dealer import SingleDealer
+from privet.runtime.correlations.source import CorrelationSender
 from privet.spec.params import Params
 from privet.transport.channel import Array
 
@@ -22,13 +22,13 @@ PARTIES = ("ann", "bob")
 ROWS, TABLES = 90, 4
 
 
-class _Sent(Sink):
+class _Sent(CorrelationSender):
     """What participants are sent, from seeds that are always the same."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, int, bytes]] = []
 
-    def start(self) -> tuple[str, Any]:
+    def distribute_seeds(self) -> tuple[str, Any]:
         return "dealing", [bytes([k] * 32) for k in range(len(PARTIES))]
 
     def send(self, party: int, array: Array, tag: int) -> None:
@@ -38,7 +38,7 @@ class _Sent(Sink):
         self.sent.append((-1, tag, b""))
 
 
-class _Hesitant(SoleDealer):
+class _Hesitant(SingleDealer):
     """A dealer that waits a moment before many a draw, so that its threads take turns."""
 
     def _next_place(self, kind: str, shape: tuple[int, ...], ring: Ring) -> Place:
@@ -49,12 +49,12 @@ class _Hesitant(SoleDealer):
 
 
 def dealt(params: Params, at_once: int, monkeypatch: pytest.MonkeyPatch, **terms: Any) -> Any:
-    monkeypatch.setattr(dealer_module, "AT_ONCE", at_once)
+    monkeypatch.setattr(dealer_module, "MAX_PARALLEL_TABLES", at_once)
     features = tuple(Feature(f"x{k}", PARTIES[k % 2]) for k in range(4))
-    federation = Federation("masked", params, PARTIES, features, 1, 8, **terms)
+    federation = TrainingSpec("masked", params, PARTIES, features, 1, 8, **terms)
     sink = _Sent()
     dealer = _Hesitant(len(PARTIES), sink)
-    train(dealer, federation, federation.plan(ROWS), None)
+    train(dealer, federation, federation.make_plan(ROWS), None)
     dealer.close()
     return sink.sent
 
@@ -66,9 +66,9 @@ def dealt(params: Params, at_once: int, monkeypatch: pytest.MonkeyPatch, **terms
         ({}, {}),
         ({"masks": "lattice"}, {}),
         ({"validation": 0.2}, {"reveal_loss": True, "reveal_gain": True}),
-        ({"subsample": 0.5, "colsample": 0.5}, {"explains": True}),
+        ({"subsample": 0.5, "colsample": 0.5}, {"has_explanations": True}),
         ({"min_child_weight": 2.0, "min_gain": 0.1}, {"monotone": (1, 0, -1, 0)}),
-        ({}, {"weighted": True}),
+        ({}, {"is_weighted": True}),
     ],
     ids=["plain", "lattice", "watched", "drawn", "constrained", "weighted"],
 )

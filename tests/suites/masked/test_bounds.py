@@ -11,9 +11,9 @@ import pytest
 from privet.arithmetic.rings import Z16, Z32, Z36, Z64, Ring
 from privet.arithmetic.shares import Share
 from privet.errors import ResultError
-from privet.gates.masked.truncation import shrink
-from privet.gates.masked.value import Masked, mask, mask_one
-from privet.protocols.masked.bounds import Bounds
+from privet.gates.masked.truncation import reduce_ring
+from privet.gates.masked.value import MaskedValue, mask, mask_value
+from privet.protocols.masked.bounds import RangeChecks
 from privet.runtime.runtime import Runtime
 from tests.gates.test_gates import split
 from tests.runtime.harness import View, check_count, play
@@ -36,15 +36,15 @@ def settled(
             Share.unknown(v.shape, r) if parts is None else Share(parts[k], r)
             for k, (v, r) in enumerate(everything)
         ]
-        bounds = Bounds(runtime)
-        found: list[Masked] = []
+        bounds = RangeChecks(runtime)
+        found: list[MaskedValue] = []
         for x, width, what in checks(*mask(runtime, *shares)):
             with runtime.step("check"):
-                found += bounds.check(x, width, what, mask.later(other))
+                found += bounds.check(x, width, what, mask.defer(other))
         with runtime.step("settle"):
-            beside = shrink.later(other, other, bits=[0, 0], rings=[Z16, Z16])
-            found += bounds.settle(beside)
-        return [x.share(runtime).part for x in found] if parts is not None else None
+            beside = reduce_ring.defer(other, other, dropped_bits=[0, 0], rings=[Z16, Z16])
+            found += bounds.reveal_and_require(beside)
+        return [x.to_share(runtime).part for x in found] if parts is not None else None
 
     views = play(program, n, [[parts[k] for parts in cut] for k in range(n)])
     check_count(program, views)
@@ -71,8 +71,8 @@ def test_none_is_negative(n: int, ring: Ring, count: int) -> None:
     everybody = tuple(f"party{k + 1}" for k in range(n))
     for view in views:
         (entry,) = view.ledger.entries
-        assert (entry.what, entry.to) == ("numbers within bounds", everybody)
-        assert (entry.count, entry.step) == (-(-count // 128), "settle")
+        assert (entry.disclosure, entry.recipients) == ("numbers within bounds", everybody)
+        assert (entry.n_elements, entry.step) == (-(-count // 128), "settle")
 
 
 @pytest.mark.parametrize("ring", [Z32, Z36, Z64], ids=lambda ring: ring.name)
@@ -101,8 +101,8 @@ def test_several_checks(n: int) -> None:
     few, many = np.array([100, 0]), np.full(300, 1 << 40)
     checks = whole("a few", "a lot")
     views = settled(n, [(few, Z32), (many, Z64)], checks)
-    assert views[0].meter.total().rounds == 4  # mask, compare twice, reveal
-    assert [entry.count for entry in views[0].ledger.entries] == [1 + 3]
+    assert views[0].meter.sum_traffic().rounds == 4  # mask, compare twice, reveal
+    assert [entry.n_elements for entry in views[0].ledger.entries] == [1 + 3]
     with pytest.raises(ResultError, match=r"^a few: "):
         settled(n, [(few - 1, Z32), (many, Z64)], checks)
     with pytest.raises(ResultError, match=r"^a lot: "):
@@ -132,14 +132,14 @@ def test_what_is_settled_is_forgotten() -> None:
     """A table's checks are not those of the next."""
 
     def program(runtime: Runtime, _: object) -> None:
-        bounds = Bounds(runtime)
+        bounds = RangeChecks(runtime)
         for table in range(2):
             with runtime.step("table", table):
-                share = runtime.public(np.zeros(5, dtype=np.uint32), Z32)
-                x = mask_one(runtime, share)
-                bounds.check(x, 32, "negative ones", mask.later(share))
-                bounds.settle(mask.later(share))
+                share = runtime.share_public(np.zeros(5, dtype=np.uint32), Z32)
+                x = mask_value(runtime, share)
+                bounds.check(x, 32, "negative ones", mask.defer(share))
+                bounds.reveal_and_require(mask.defer(share))
 
     views = play(program, 2)
     check_count(program, views)
-    assert [entry.count for entry in views[0].ledger.entries] == [1, 1]
+    assert [entry.n_elements for entry in views[0].ledger.entries] == [1, 1]

@@ -11,27 +11,27 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from privet.arithmetic.rings import Z36, Ring, integers_modulo, signed
+from privet.arithmetic.rings import Z36, Ring, get_integer_ring, signed
 from privet.arithmetic.shares import Share
 from privet.boosting.model_part import LabelUnit
 from privet.errors import ParameterError, ResultError
-from privet.gates.arithmetic import drop_bits
-from privet.gates.masked.comparison import step
+from privet.gates.arithmetic import truncate_locally
+from privet.gates.masked.comparison import multiply_by_step
 from privet.gates.masked.functions import SCORE_BITS
-from privet.gates.masked.polynomial import polynomial, square
-from privet.gates.masked.value import lift, mask, mask_one, signed_lift
+from privet.gates.masked.polynomial import polynomial, square_lifted
+from privet.gates.masked.value import lift, lift_signed, mask, mask_value
 from privet.objectives.regression import OBJECTIVES
-from privet.protocols.masked.argmax import CARRIED, best, stages
+from privet.protocols.masked.argmax import CARRIED_RING, plan_stages, run_argmax
 from privet.protocols.masked.leaves import (
     LeafScale,
-    classify,
-    normalised,
-    reciprocal,
-    scaled,
+    classify_hessians,
+    compute_reciprocal,
+    encode_scale_factors,
+    normalise_hessian,
     weight_check,
 )
-from privet.protocols.masked.precision.scores import SQUARE_BITS, Scales
-from privet.runtime.runtime import Runtime, Things
+from privet.protocols.masked.precision.scores import OPENED_SQUARE_BITS, Scales
+from privet.runtime.runtime import ArgmaxCandidates, Runtime
 from privet.spec.params import Params
 from privet.spec.plan import Ownership, Plan
 from tests.gates.test_gates import split
@@ -63,10 +63,10 @@ CASES = [
 
 def interesting_sums(scales: Scales) -> np.ndarray:
     """Sums of second derivatives: none, every bound between classes and one beside it, the most."""
-    thresholds, drop = scales.thresholds.values, scales.thresholds.drop
+    thresholds, drop = scales.thresholds.values, scales.thresholds.dropped_bits
     bounds = [(t << drop) + d for t in thresholds for d in (-1, 0, 1, (1 << drop) - 1)]
     rng = np.random.default_rng(0)
-    limit = scales.units.h_limit
+    limit = scales.units.max_hessian_sum
     parts = np.concatenate([rng.random(60), 2.0 ** -rng.uniform(0, 20, 60)])
     some = np.floor(limit * parts).astype(np.int64).tolist()
     return np.array([h for h in (0, 1, limit, *bounds, *some) if 0 <= h <= limit])
@@ -78,80 +78,96 @@ def test_reciprocals(  # noqa: PLR0915
     n: int, task: str, n_samples: int, l2: float
 ) -> None:
     """1 / y, G / y and G^2 / y for masked sums, from the smallest to the largest H."""
-    scales = Scales.of(plan(task, n_samples, l2))
+    scales = Scales.from_plan(plan(task, n_samples, l2))
     units = scales.units
     h = interesting_sums(scales)
     y_unit = 2.0 ** (units.h_bits + scales.y_bits)
     y = (h * 2.0**scales.y_bits + scales.l2) / y_unit
     rng = np.random.default_rng(1)
     # As large as a score may be, and a sum.
-    most = np.minimum(np.sqrt(float(scales.score_limit) * y), units.g_limit / 2.0**units.g_bits)
+    most = np.minimum(
+        np.sqrt(float(scales.max_score) * y), units.max_gradient_sum / 2.0**units.g_bits
+    )
     g = np.rint(rng.choice([-1, 1, 0.3, 0], len(h)) * most * 2.0**units.g_bits * 0.999)
     g_int = g.astype(np.int64)
 
     def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
         masked_g, masked_h = mask(runtime, a, b)
-        classes = classify(runtime, scales, masked_h)
-        m = normalised(runtime, scales, classes, masked_h)
-        lifted = signed_lift(runtime, masked_g, shift=scales.g_drop)
-        squares = step(runtime, classes, square(runtime, lifted), factors=scales.thresholds.factors)
-        few = drop_bits(runtime, squares, scales.square_drop, integers_modulo(SQUARE_BITS))
-        product = step(
-            runtime, classes, signed_lift(runtime, masked_g), factors=scales.thresholds.factors
+        classes = classify_hessians(runtime, scales, masked_h)
+        m = normalise_hessian(runtime, scales, classes, masked_h)
+        lifted = lift_signed(runtime, masked_g, shift=scales.gradient_dropped_bits)
+        squares = multiply_by_step(
+            runtime,
+            classes,
+            square_lifted(runtime, lifted),
+            factors=scales.thresholds.counted_factors,
+        )
+        few = truncate_locally(
+            runtime, squares, scales.square_dropped_bits, get_integer_ring(OPENED_SQUARE_BITS)
+        )
+        product = multiply_by_step(
+            runtime,
+            classes,
+            lift_signed(runtime, masked_g),
+            factors=scales.thresholds.counted_factors,
         )
         masked_m, masked_few = mask(runtime, m, few)
-        z = mask_one(runtime, reciprocal(runtime, scales, masked_m, None))
+        z = mask_value(runtime, compute_reciprocal(runtime, scales, masked_m, None))
         whole = lift(runtime, z)
-        lifted_squares = signed_lift(runtime, masked_few)
+        lifted_squares = lift_signed(runtime, masked_few)
         scores = polynomial(runtime, [lifted_squares, whole], [(1, (0, 1))])
-        return [z.share(runtime), scores, product, lifted_squares.share(runtime)]
+        return [z.to_share(runtime), scores, product, lifted_squares.to_share(runtime)]
 
     inputs: list[tuple[np.ndarray, Ring]] = [
         (g_int.astype(units.g_ring.dtype), units.g_ring),
         (h.astype(units.h_ring.dtype), units.h_ring),
     ]
     (z, scores, product, squares), _, views = on_shares(body, inputs, n)
-    top = scales.l2 * scales.ratio ** (scales.classes + 1) / y_unit
+    top = scales.l2 * scales.class_ratio ** (scales.n_class_bounds + 1) / y_unit
     factor = signed(product) / np.where(g_int == 0, 1, g_int)
     known = g_int != 0
     # P is a power of R that brings y to between 1/R and 1 of the top, as nearly as comparisons on
     # few bits can tell.
-    assert set(factor[known]) <= {float(p) for p in scales.thresholds.factors}
+    assert set(factor[known]) <= {float(p) for p in scales.thresholds.counted_factors}
     part = y[known] * factor[known] / top
-    assert part.min() >= 0.93 / scales.ratio
+    assert part.min() >= 0.93 / scales.class_ratio
     assert part.max() <= 1.04
     # z is top / (y P). m is rounded by n / 2 units of what is opened; the series is off by 2^-24,
     # its coefficients, two a harmonic and one, by half a unit of 26 bits, and dealt waves by half
     # a unit of 32 times coefficients that add up to less than 2^9; z is rounded by n / 2 units.
     exact_z = top / (y[known] * factor[known])
     m_unit = 2.0 ** (scales.wide_ring.bits - scales.narrow_ring.bits)
-    m_error = n / 2 * m_unit / (scales.multiple * top * y_unit) * exact_z
+    m_error = n / 2 * m_unit / (scales.normalising_factor * top * y_unit) * exact_z
     m_error *= scales.narrow_ring.bits < scales.wide_ring.bits
-    harmonics = 2 * scales.ratio + 4
+    harmonics = 2 * scales.class_ratio + 4
     rounding = (2 * harmonics + 1) * 2.0**-27 + 2.0**9 * 2.0**-33
-    z_error = exact_z * (2.0**-24 + m_error) + rounding + n / 2 * 2.0**-scales.z_bits
-    assert (np.abs(z[known] / 2.0**scales.z_bits - exact_z) <= z_error).all()
-    assert z.max() < 1 << (scales.z_ring.bits - 1)
+    z_error = (
+        exact_z * (2.0**-24 + m_error) + rounding + n / 2 * 2.0**-scales.opened_reciprocal_bits
+    )
+    assert (np.abs(z[known] / 2.0**scales.opened_reciprocal_bits - exact_z) <= z_error).all()
+    assert z.max() < 1 << (scales.reciprocal_ring.bits - 1)
     # G^2 P loses a unit of G, and n / 2 of what is opened.
     real_g = g_int[known] / 2.0**units.g_bits
     exact_q = real_g**2 * factor[known]
-    g_unit = 2.0 ** (scales.g_drop - units.g_bits) * (scales.g_drop > 0)
+    g_unit = 2.0 ** (scales.gradient_dropped_bits - units.g_bits) * (
+        scales.gradient_dropped_bits > 0
+    )
     q_error = (2 * np.abs(real_g) * g_unit + g_unit**2) * factor[known]
-    q_unit = 2.0 ** (scales.square_drop - scales.square_bits)
-    q_error += n / 2 * q_unit * (scales.square_drop > 0)
+    q_unit = 2.0 ** (scales.square_dropped_bits - scales.square_fraction_bits)
+    q_error += n / 2 * q_unit * (scales.square_dropped_bits > 0)
     spare = 2.0**-20 * q_unit  # of this test's own floating point
     assert (np.abs(signed(squares[known]) * q_unit - exact_q) <= q_error + spare).all()
-    assert np.abs(signed(squares)).max() < 1 << (SQUARE_BITS - 2)
-    found = signed(scores[known]) * q_unit / 2.0**scales.z_bits / top
+    assert np.abs(signed(squares)).max() < 1 << (OPENED_SQUARE_BITS - 2)
+    found = signed(scores[known]) * q_unit / 2.0**scales.opened_reciprocal_bits / top
     exact = real_g**2 / y[known]
     bound = (exact_q * z_error + q_error * (exact_z + z_error)) / top
     assert (np.abs(found - exact) <= bound + 1e-12 * np.abs(exact)).all()
     rounds = sum(cost.rounds for cost in measured_steps(views).values())
-    assert rounds == 3 + (scales.classes > 0)
+    assert rounds == 3 + (scales.n_class_bounds > 0)
 
 
 def test_numbers_that_reciprocals_are_multiplied_with() -> None:
-    assert scaled([Fraction(1), Fraction(1, 2), Fraction(1, 3)]).tolist() == [
+    assert encode_scale_factors([Fraction(1), Fraction(1, 2), Fraction(1, 3)]).tolist() == [
         1 << 28,
         1 << 27,
         89478485,
@@ -168,19 +184,21 @@ def scored(
     carried = np.zeros((1 + n, len(feature)), dtype=np.int64)
     carried[0] = feature + 1
     carried[1 + np.array(owners)[feature], np.arange(len(feature))] = bucket + 1
-    parts = split(Z36.reduce(scores.astype(np.int64).view(np.uint64)), Z36, n, 0)
+    parts = split(Z36.reduce_modulus(scores.astype(np.int64).view(np.uint64)), Z36, n, 0)
 
     def program(runtime: Runtime, part: Any) -> Any:
         share = Share.unknown(scores.shape, Z36) if part is None else Share(part, Z36)
-        finalists = best(runtime, share, stages(cuts), carried)
-        found = runtime.reveal_winner(
-            finalists, Things(owners, cuts, ("split feature", "split bucket"))
+        finalists = run_argmax(runtime, share, plan_stages(cuts), carried)
+        found = runtime.reveal_argmax(
+            finalists, ArgmaxCandidates(owners, cuts, ("split feature", "split bucket"))
         )
         return finalists.part if part is not None else None, found
 
     views = play(program, n, parts)
     check_count(program, views)
-    shown = CARRIED.reduce(CARRIED.sum(np.stack([view.result[0] for view in views]), 0))
+    shown = CARRIED_RING.reduce_modulus(
+        CARRIED_RING.sum(np.stack([view.result[0] for view in views]), 0)
+    )
     winner = int(np.argmax(scores))
     for k, view in enumerate(views):
         own = owners[feature[winner]] == k
@@ -199,12 +217,12 @@ def test_tournament(n: int, cuts: tuple[int, ...]) -> None:
     rng = np.random.default_rng(len(cuts))
     scores = rng.integers(-4, 4, sum(cuts)) * 2**31
     [shown, views], _ = scored(scores, cuts, n)
-    groups = stages(cuts)
+    groups = plan_stages(cuts)
     assert shown.shape == (1 + n, groups[-1][0])
     # Three openings a stage and two in the last, if there is anything to compare; one that is
     # large goes in slices. Then the winner is revealed.
     few = 3 * (len(groups) - 1) + 2 * (groups[-1] != (1,)) + 1
-    rounds = views[0].meter.total().rounds
+    rounds = views[0].meter.sum_traffic().rounds
     assert few <= rounds <= 2 * few
     assert rounds == few or (sum(cuts) > 31 and n > 2)
 
@@ -226,7 +244,7 @@ def test_a_tournament_of_many_features(n: int) -> None:
 def test_losers_are_uniform() -> None:
     """What the others of the last stage carry cannot be read, nor what they have in common."""
     cuts = (1,) * 40
-    assert stages(cuts)[-1] == (40,)
+    assert plan_stages(cuts)[-1] == (40,)
     lost = []
     for _ in range(30):
         [shown, _], found = scored(np.arange(40), cuts, 3)
@@ -246,7 +264,7 @@ def test_losers_are_uniform() -> None:
 def test_stages(cuts: tuple[int, ...]) -> None:
     """They leave one winner; no group has more wins than a byte holds; groups of the last stage
     are of whole features, so that who wins there says no more than which feature."""
-    groups = stages(cuts)
+    groups = plan_stages(cuts)
     feature = [[j] for j, count in enumerate(cuts) for _ in range(count)]
     for sizes in groups:
         assert sum(sizes) == len(feature)
@@ -279,10 +297,12 @@ def test_revealing_a_winner(finalists: list[list[int]], fine: bool) -> None:
     what = ("split feature", "split bucket")
 
     def program(runtime: Runtime, part: Any) -> Any:
-        share = Share.unknown(value.shape, CARRIED) if part is None else Share(part, CARRIED)
-        return runtime.reveal_winner(share, Things((0, 1, 1), (3, 8, 8), what))
+        share = (
+            Share.unknown(value.shape, CARRIED_RING) if part is None else Share(part, CARRIED_RING)
+        )
+        return runtime.reveal_argmax(share, ArgmaxCandidates((0, 1, 1), (3, 8, 8), what))
 
-    parts = split(value, CARRIED, 2, 0)
+    parts = split(value, CARRIED_RING, 2, 0)
     if not fine:
         with pytest.raises(ResultError, match="the shares of a split feature do not add up to one"):
             play(program, 2, parts)
@@ -291,7 +311,7 @@ def test_revealing_a_winner(finalists: list[list[int]], fine: bool) -> None:
     check_count(program, views)
     assert [view.result for view in views] == [(1, -1, None), (1, 4, None)]
     for view in views:
-        assert [(e.what, e.to) for e in view.ledger.entries] == [
+        assert [(e.disclosure, e.recipients) for e in view.ledger.entries] == [
             ("split feature", ("party1", "party2")),
             ("split bucket", ("party2",)),
         ]
@@ -309,9 +329,11 @@ def some_scales(draw: Any) -> tuple[Plan, Scales]:
         more["classes"] = draw(st.sampled_from([2, 3, 7, 32]))
     if draw(st.booleans()):
         more["base_score"] = draw(st.floats(-3, 3))
-    found = replace(plan(task, n_samples, l2, **more), errors=draw(st.sampled_from([0, 6, 24])))
+    found = replace(
+        plan(task, n_samples, l2, **more), n_lattice_errors=draw(st.sampled_from([0, 6, 24]))
+    )
     try:
-        return found, Scales.of(found)
+        return found, Scales.from_plan(found)
     except ParameterError:
         assume(False)
         raise
@@ -326,25 +348,25 @@ def check_classes(plan: Plan, scales: Scales) -> None:
     Where masks are lattice ones, noise takes it below zero.
     """
     units, (thresholds, _, drop, *_) = scales.units, vars(scales.thresholds).values()
-    top = scales.l2 * scales.ratio ** (scales.classes + 1)
-    ends = [0, *((t << drop) for t in thresholds), units.h_limit + (1 << drop)]
-    for e, factor in enumerate(scales.thresholds.factors):
+    top = scales.l2 * scales.class_ratio ** (scales.n_class_bounds + 1)
+    ends = [0, *((t << drop) for t in thresholds), units.max_hessian_sum + (1 << drop)]
+    for e, factor in enumerate(scales.thresholds.counted_factors):
         low = max(0, ends[e] - ((1 << drop) if drop else 0)) if e else 0
-        low -= units.h_slack if plan.errors and not e else 0
-        high = ends[e + 1] if e < scales.classes else units.h_limit
+        low -= units.h_slack if plan.n_lattice_errors and not e else 0
+        high = ends[e + 1] if e < scales.n_class_bounds else units.max_hessian_sum
         if e and ends[e] == ends[e + 1]:
             continue  # nothing is in this class
-        for h in (low, high - (e < scales.classes)):
+        for h in (low, high - (e < scales.n_class_bounds)):
             y = (h << scales.y_bits) + scales.l2
-            assert Fraction(93, 100) * top <= y * factor * scales.ratio
+            assert Fraction(93, 100) * top <= y * factor * scales.class_ratio
             assert y * factor <= Fraction(104, 100) * top
 
 
 def test_noisy_counts_fit_their_ring_below_zero_too() -> None:
     """So many rows that the noise above the largest count just fits, and the same below not."""
     params = Params(task="regression", tables=1, depth=1, l2=10_000.0, learning_rate=0.01)
-    units = Scales.of(Plan(params, Ownership((0, 1), 1), 7517, errors=6)).units
-    assert units.h_limit + units.h_slack < 1 << (units.h_ring.bits - 1)
+    units = Scales.from_plan(Plan(params, Ownership((0, 1), 1), 7517, n_lattice_errors=6)).units
+    assert units.max_hessian_sum + units.h_slack < 1 << (units.h_ring.bits - 1)
 
 
 @given(all_scales)
@@ -353,15 +375,15 @@ def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
     plan, scales = found
     units, params = scales.units, plan.params
     # What is lifted has two bits to spare, or one if it is never negative.
-    assert units.g_limit < 1 << (units.g_ring.bits - 2)
-    assert units.wide or units.g_ring.bits <= 36
-    widest = 64 if units.wide else 44 if plan.errors else 36
-    assert all(ring.bits <= widest for _, ring in units.rows)
+    assert units.max_gradient_sum < 1 << (units.g_ring.bits - 2)
+    assert units.is_wide or units.g_ring.bits <= 36
+    widest = 64 if units.is_wide else 44 if plan.n_lattice_errors else 36
+    assert all(ring.bits <= widest for _, ring in units.row_formats)
     assert max(units.g_ring.bits, units.h_ring.bits, scales.wide_ring.bits) <= 58
-    assert units.h_ring.bits <= units.g_ring.bits or not units.counts
-    assert units.h_limit + units.h_slack < 1 << (units.h_ring.bits - 1)
-    largest = (units.h_limit << scales.y_bits) + scales.l2
-    assert scales.l2 * scales.ratio ** (scales.classes + 1) > largest
+    assert units.h_ring.bits <= units.g_ring.bits or not units.has_constant_hessians
+    assert units.max_hessian_sum + units.h_slack < 1 << (units.h_ring.bits - 1)
+    largest = (units.max_hessian_sum << scales.y_bits) + scales.l2
+    assert scales.l2 * scales.class_ratio ** (scales.n_class_bounds + 1) > largest
     exact = Fraction(params.l2) * (1 << (units.h_bits + scales.y_bits))
     assert abs(scales.l2 - exact) <= Fraction(1, 2) or scales.l2 == 1
     # Comparisons: thresholds rise, and are below what a width holds.
@@ -371,38 +393,46 @@ def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
     assert width >= 2 or not thresholds
     assert all(0 < t < 1 << (width - 1) for t in thresholds)
     check_classes(plan, scales)
-    top = scales.l2 * scales.ratio ** (scales.classes + 1)
+    top = scales.l2 * scales.class_ratio ** (scales.n_class_bounds + 1)
     # m fits its ring, which is the period, with room beyond the top.
-    assert scales.multiple * top * Fraction(104, 100) < 1 << scales.wide_ring.bits
+    assert scales.normalising_factor * top * Fraction(104, 100) < 1 << scales.wide_ring.bits
     assert Fraction(7, 5) < scales.period < Fraction(8, 5)
     # Squares below 2^62, opened ones below 2^38; reciprocals below 2^26; scores below 2^34.
-    square = scales.score_limit * scales.product_limit * Fraction(2) ** scales.square_bits
+    square = (
+        scales.max_score
+        * scales.max_normalised_hessian
+        * Fraction(2) ** scales.square_fraction_bits
+    )
     assert square < 1 << 62
-    assert square / 2**scales.square_drop <= 1 << (SQUARE_BITS - 2)
-    reciprocals = Fraction(scales.ratio * 100, 93)
-    assert reciprocals * 2**scales.z_bits < 1 << (scales.z_ring.bits - 1)
-    unit = Fraction(2) ** (scales.square_drop - scales.square_bits)
-    scale = scales.product_limit / Fraction(104, 100)
-    most, largest_z = Fraction(1 << (SQUARE_BITS - 2)), reciprocals
-    if scales.proven:
-        most, largest_z = scales.score_limit * scale / unit, Fraction(1)
-    dropped, compared = scales.compared
-    assert most * largest_z * 2**scales.z_bits / 2**dropped <= 1 << (compared.bits - 2)
+    assert square / 2**scales.square_dropped_bits <= 1 << (OPENED_SQUARE_BITS - 2)
+    reciprocals = Fraction(scales.class_ratio * 100, 93)
+    assert reciprocals * 2**scales.opened_reciprocal_bits < 1 << (scales.reciprocal_ring.bits - 1)
+    unit = Fraction(2) ** (scales.square_dropped_bits - scales.square_fraction_bits)
+    scale = scales.max_normalised_hessian / Fraction(104, 100)
+    most, largest_z = Fraction(1 << (OPENED_SQUARE_BITS - 2)), reciprocals
+    if scales.is_bound_proven:
+        most, largest_z = scales.max_score * scale / unit, Fraction(1)
+    dropped, compared = scales.comparison_format
+    assert most * largest_z * 2**scales.opened_reciprocal_bits / 2**dropped <= 1 << (
+        compared.bits - 2
+    )
     assert dropped + compared.bits <= 64
     # Leaf values: what is multiplied, and what is kept of it.
-    lost, product_drop, z_factor, leaf_ring = LeafScale.of(scales)
+    lost, product_drop, z_factor, leaf_ring = LeafScale.from_scales(scales)
     assert Fraction(1, 2) < z_factor <= 1
     assert product_drop >= 0
     assert product_drop + leaf_ring.bits <= 64
-    if units.wide:  # and a unit of what is multiplied moves no leaf value by more than this
-        assert Fraction(2) ** (scales.z_ring.bits - 1 - product_drop - 26) <= Fraction(1, 1 << 14)
-    numerator = scales.largest_weight * scales.product_limit * 2**units.g_bits / 2**lost
-    assert numerator * reciprocals * 2**scales.z_bits < 1 << 62
-    leaf = scales.largest_weight * scales.rate * 2**26
+    if units.is_wide:  # and a unit of what is multiplied moves no leaf value by more than this
+        assert Fraction(2) ** (scales.reciprocal_ring.bits - 1 - product_drop - 26) <= Fraction(
+            1, 1 << 14
+        )
+    numerator = scales.max_leaf_weight * scales.max_normalised_hessian * 2**units.g_bits / 2**lost
+    assert numerator * reciprocals * 2**scales.opened_reciprocal_bits < 1 << 62
+    leaf = scales.max_leaf_weight * scales.learning_rate * 2**26
     assert leaf < 1 << (leaf_ring.bits - 2)
     assert leaf_ring.bits <= scales.score_ring.bits <= 64
     of_y, of_g, ring = weight_check(scales)
-    assert of_y * largest + of_g * units.g_limit < 1 << (ring.bits - 1)
+    assert of_y * largest + of_g * units.max_gradient_sum < 1 << (ring.bits - 1)
     assert of_y > 0
 
 
@@ -412,15 +442,15 @@ def test_rows_have_room(found: tuple[Plan, Scales]) -> None:
     plan, scales = found
     units = scales.units
     made, room = SCORE_BITS, scales.score_ring.bits
-    if not units.counts:
-        made, room = 26 if units.lifts_rows else units.sigmoid_bits, 64
-        assert units.sigmoid_bits >= 36 or not units.wide
-    for fraction, ring in units.rows[: 1 if units.counts else 2]:
+    if not units.has_constant_hessians:
+        made, room = 26 if units.must_lift_rows else units.sigmoid_bits, 64
+        assert units.sigmoid_bits >= 36 or not units.is_wide
+    for fraction, ring in units.row_formats[: 1 if units.has_constant_hessians else 2]:
         assert max(0, made - fraction) + ring.bits <= room
-    for fraction, ring in units.unweighted:
-        assert units.sigmoid_bits >= fraction or units.counts
+    for fraction, ring in units.unweighted_formats:
+        assert units.sigmoid_bits >= fraction or units.has_constant_hessians
         assert ring.bits - fraction >= 2
-    squares = plan.n_samples * (units.stretch**2 / 4 if units.counts else 1)
+    squares = plan.n_samples * (units.label_stretch**2 / 4 if units.has_constant_hessians else 1)
     assert squares * 4**units.g_bits < 1 << 62
 
 
@@ -430,7 +460,7 @@ def coarse_sums(scales: Scales, g: np.ndarray, classes: list[int], up: np.ndarra
     What has no low bits is not rounded.
     """
     found = []
-    for factors, drop, *_ in scales.coarse[1]:
+    for factors, drop, *_ in scales.coarse_check[1]:
         ups = up * (g % (1 << drop) != 0)
         terms = zip(g, ups, classes, strict=True)
         found.append(sum((int(v >> drop) + int(u)) ** 2 * factors[e] for v, u, e in terms))
@@ -441,25 +471,27 @@ def coarse_sums(scales: Scales, g: np.ndarray, classes: list[int], up: np.ndarra
 def test_squares_that_do_not_fit_are_found_out(found: tuple[Plan, Scales], data: Any) -> None:
     """Of any G's and classes, however G is rounded; and what is far from it passes."""
     _, scales = found
-    assume(not scales.proven)
+    assume(not scales.is_bound_proven)
     units = scales.units
-    ring, sums = scales.coarse
-    assert len(sums) == 1 or units.wide
+    ring, sums = scales.coarse_check
+    assert len(sums) == 1 or units.is_wide
     for each in sums:
-        assert 0 <= each.drop <= units.g_ring.bits - 2
-        assert 0 < each.limit < 1 << (ring.bits - 1)
+        assert 0 <= each.dropped_bits <= units.g_ring.bits - 2
+        assert 0 < each.max_sum < 1 << (ring.bits - 1)
     seed = data.draw(st.integers(0, 1000))
     rng = np.random.default_rng(seed)
-    sides = scales.sides
-    opened = Fraction(2) ** (scales.square_drop + SQUARE_BITS - 2 - scales.square_bits)
+    sides = scales.n_sides
+    opened = Fraction(2) ** (
+        scales.square_dropped_bits + OPENED_SQUARE_BITS - 2 - scales.square_fraction_bits
+    )
     small = Fraction(1, 4 if len(sums) == 1 else 32)
     for shape in ("one", "few", "all"):
         size = {"one": 1, "few": min(3, sides), "all": sides}[shape]
-        for klass in {0, scales.classes, int(rng.integers(scales.classes + 1))}:
+        for klass in {0, scales.n_class_bounds, int(rng.integers(scales.n_class_bounds + 1))}:
             mixed = [klass] * size
             if shape == "few":
-                mixed = rng.integers(0, scales.classes + 1, size).tolist()
-            factors = np.array([float(scales.thresholds.factors[e]) for e in mixed])
+                mixed = rng.integers(0, scales.n_class_bounds + 1, size).tolist()
+            factors = np.array([float(scales.thresholds.counted_factors[e]) for e in mixed])
             weights = (
                 rng.dirichlet(np.full(size, 0.3)) if shape == "few" else np.full(size, 1 / size)
             )
@@ -468,7 +500,7 @@ def test_squares_that_do_not_fit_are_found_out(found: tuple[Plan, Scales], data:
                 total = float(opened * part)
                 real = np.sqrt(weights * total / factors)
                 g = np.floor(real * 2.0**units.g_bits).astype(np.int64)
-                if sum(int(v) for v in g) > units.g_limit * scales.outputs:
+                if sum(int(v) for v in g) > units.max_gradient_sum * scales.n_outputs:
                     continue  # there are not so many samples
                 g = g * rng.choice([-1, 1], size)
                 for up in (
@@ -478,7 +510,7 @@ def test_squares_that_do_not_fit_are_found_out(found: tuple[Plan, Scales], data:
                     (g > 0).astype(int),
                 ):
                     rooms = [
-                        each.limit - coarse
+                        each.max_sum - coarse
                         for each, coarse in zip(
                             sums, coarse_sums(scales, g, mixed, up), strict=True
                         )
@@ -488,11 +520,11 @@ def test_squares_that_do_not_fit_are_found_out(found: tuple[Plan, Scales], data:
                     assert all(abs(room) < 1 << (ring.bits - 1) for room in rooms)
     # All samples in one node, for every output, each with the largest derivative there is.
     worst = np.zeros(sides, dtype=np.int64)
-    worst[: scales.outputs] = units.g_limit
-    for e in range(scales.classes + 1):
+    worst[: scales.n_outputs] = units.max_gradient_sum
+    for e in range(scales.n_class_bounds + 1):
         coarse = coarse_sums(scales, worst, [e] * sides, np.ones(sides, int))
         for each, total_of_worst in zip(sums, coarse, strict=True):
-            assert -(1 << (ring.bits - 1)) <= each.limit - total_of_worst
+            assert -(1 << (ring.bits - 1)) <= each.max_sum - total_of_worst
 
 
 def nasty_labels(n_samples: int, kind: str) -> np.ndarray:
@@ -517,14 +549,14 @@ def test_sums_of_residuals_stay_within_their_bound(
 ) -> None:
     """Of any samples, through trainings: the worst are all positive ones, or all negative ones."""
     label = nasty_labels(n_samples, kind)
-    unit = LabelUnit.of(label, float(np.mean(label)))
-    target = unit.shrink(label)
+    unit = LabelUnit.from_label(label, float(np.mean(label)))
+    target = unit.normalise(label)
     assert np.abs(target).max() <= 4
     assert (target**2).sum() <= n_samples / 4 * (1 + 1e-9)
     rng = np.random.default_rng(1)
     depth = 3
     bound = float(
-        OBJECTIVES["regression"].largest_sum(n_samples, Fraction(l2), 1 << depth, centred=True)
+        OBJECTIVES["regression"].max_gradient_sum(n_samples, Fraction(l2), 1 << depth, centred=True)
     )
     score = np.zeros(n_samples)
     order = np.argsort(target)
@@ -546,9 +578,9 @@ def test_too_many_samples_are_refused() -> None:
     with pytest.raises(
         ParameterError, match="and 5000000 samples leave 11: use lattice masks, or fewer"
     ):
-        Scales.of(plan("classification", 5 * 10**6))
+        Scales.from_plan(plan("classification", 5 * 10**6))
     with pytest.raises(ParameterError, match=r"l2: 1e\+12"):
-        Scales.of(plan(l2=1e12))
+        Scales.from_plan(plan(l2=1e12))
     for task in ("classification", "regression"):  # the check of squares needs more than 64 bits
         with pytest.raises(ParameterError, match=r"l2: 0\.001 with 2000000 samples"):
-            Scales.of(plan(task, 2 * 10**6, l2=0.001, depth=6))
+            Scales.from_plan(plan(task, 2 * 10**6, l2=0.001, depth=6))

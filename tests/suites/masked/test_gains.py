@@ -9,43 +9,49 @@ import numpy as np
 import pytest
 
 from privet.arrays import FloatArray
-from privet.boosting.cost_estimate import estimate
-from privet.boosting.model_part import join
-from privet.boosting.prediction import stand_ins
-from privet.boosting.reference import impurity, level_gains
-from privet.boosting.simulation import Trial
-from privet.protocols.masked.candidates import told_drop, units_of_score
+from privet.boosting.cost_estimate import estimate_cost
+from privet.boosting.model_part import join_parts
+from privet.boosting.prediction import make_representative_values
+from privet.boosting.reference import compute_impurity, compute_level_gains
+from privet.boosting.simulation import SimulatedTraining
+from privet.protocols.masked.candidates import compute_score_units, count_hidden_gain_bits
 from privet.protocols.masked.precision.scores import Scales
 from privet.runtime.cost import Cost
 from tests.boosting.test_federation import N, trial
 from tests.runtime.harness import View, check_count, measured, play
 
 
-def telling(sizes: list[int], told: bool = True, **changes: Any) -> tuple[Trial, list[Any]]:
+def telling(
+    sizes: list[int], told: bool = True, **changes: Any
+) -> tuple[SimulatedTraining, list[Any]]:
     """Return a trial that has gains revealed, without predictions."""
     program, inputs = trial(sizes, 0, "masked", **changes)
-    federation = replace(program.federation, reveal_gain=told)
-    return Trial(federation, federation.plan(N)), [(own, None) for own, _ in inputs]
+    federation = replace(program.training_spec, reveal_gain=told)
+    return SimulatedTraining(federation, federation.make_plan(N)), [
+        (own, None) for own, _ in inputs
+    ]
 
 
-def unit_of(program: Trial, views: list[View]) -> float:
+def unit_of(program: SimulatedTraining, views: list[View]) -> float:
     """Return the unit that a score is told in, in the square of the label's."""
-    scales = Scales.of(program.plan)
-    scale: float = views[-1].result.part.unit.scale
-    return float((1 << told_drop(scales)) / units_of_score(scales)) * scale**2
+    scales = Scales.from_plan(program.plan)
+    scale: float = views[-1].result.part.label_unit.scale
+    return float((1 << count_hidden_gain_bits(scales)) / compute_score_units(scales)) * scale**2
 
 
-def in_the_clear(program: Trial, inputs: list[Any], views: list[View]) -> FloatArray:
+def in_the_clear(program: SimulatedTraining, inputs: list[Any], views: list[View]) -> FloatArray:
     """Return what the same tables gain, with the score of all rows as one node taken as zero."""
     params, label = program.plan.params, inputs[-1][0].label
-    columns = np.concatenate([stand_ins(own.columns, own.columns.n_samples) for own, _ in inputs])
-    model = join([view.result.part for view in views])
-    gains = level_gains(model, columns, label, params)
+    columns = np.concatenate(
+        [make_representative_values(own.columns, own.columns.n_samples) for own, _ in inputs]
+    )
+    model = join_parts([view.result.part for view in views])
+    gains = compute_level_gains(model, columns, label, params)
     scores = np.repeat(model.base_score[:, None], N, axis=1)
-    target = params.objective.targets(label)
-    for table, leaf in enumerate(model.leaf_index(columns)):
-        derivatives = np.array(params.objective.derivatives(scores, target))
-        root = -impurity(derivatives.sum(axis=2), params).sum()
+    target = params.objective.make_targets(label)
+    for table, leaf in enumerate(model.find_leaf_indices(columns)):
+        derivatives = np.array(params.objective.compute_gradients(scores, target))
+        root = -compute_impurity(derivatives.sum(axis=2), params).sum()
         assert root <= 0.02 * gains[table, 0]  # so little is taken as zero
         gains[table, 0] += root
         scores += model.leaf_values[table][:, leaf]
@@ -88,13 +94,13 @@ def test_the_cost_is_as_computed(task: str, n: int) -> None:
     program, inputs = telling([2] * n, task=task)
     views = play(program, n, inputs)
     check_count(program, views)
-    cost = estimate(program.federation, program.plan)
-    assert measured(views) == Cost(cost.rounds, cost.online, cost.offline)
+    cost = estimate_cost(program.training_spec, program.plan)
+    assert measured(views) == Cost(cost.rounds, cost.online_bytes, cost.offline_bytes)
     without, _ = telling([2] * n, told=False, task=task)
-    before = estimate(without.federation, without.plan)
+    before = estimate_cost(without.training_spec, without.plan)
     levels = program.plan.params.tables * program.plan.params.depth
     assert cost.rounds == before.rounds
-    assert 0 < cost.online - before.online < 200 * levels
+    assert 0 < cost.online_bytes - before.online_bytes < 200 * levels
 
 
 def test_a_single_candidate_feature() -> None:
@@ -112,7 +118,7 @@ def test_who_learns_what(task: str) -> None:
     program, inputs = telling([2, 2, 2], task=task)
     views = play(program, 3, inputs)
     for view in views:
-        found = [(e.what, e.to, e.count) for e in view.ledger.entries]
+        found = [(e.disclosure, e.recipients, e.n_elements) for e in view.ledger.entries]
         assert found.count(("gain of a test", ("party3",), 1)) == 4
         assert {what for what, *_ in found} == {
             *("split feature", "split bucket", "numbers within bounds", "gain of a test"),

@@ -9,7 +9,7 @@ from privet.arithmetic.rings import Z32
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray
 from privet.protocols.masked import inference
-from privet.protocols.masked.inference import absolute_sums, reveal_means
+from privet.protocols.masked.inference import reveal_mean_contributions, sum_absolute_contributions
 from privet.runtime.runtime import Runtime
 from tests.gates.test_gates import split
 from tests.runtime.harness import View, check_count, play
@@ -23,8 +23,8 @@ def found(values: np.ndarray, n: int, to: int) -> list[View]:
 
     def program(runtime: Runtime, part: np.ndarray | None) -> FloatArray | None:
         shared = Share.unknown(values.shape, Z32) if part is None else Share(part, Z32)
-        total = absolute_sums(runtime, shared)
-        return reveal_means(runtime, total, values.shape[2], (BITS, KEPT), to)
+        total = sum_absolute_contributions(runtime, shared)
+        return reveal_mean_contributions(runtime, total, values.shape[2], (BITS, KEPT), to)
 
     views = play(program, n, cut)
     check_count(program, views)
@@ -52,7 +52,7 @@ def test_means_are_those_in_the_clear(n: int, rows: int) -> None:
         assert np.array_equal(np.rint(view.result / unit), view.result / unit)
     for view in views:
         (entry,) = view.ledger.entries
-        told = (entry.what, entry.to, entry.count)
+        told = (entry.disclosure, entry.recipients, entry.n_elements)
         assert told == ("mean absolute contributions", ("party2",), 8)
 
 
@@ -63,4 +63,4 @@ def test_rows_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = np.abs(values).mean(axis=2) / (1 << BITS)
     assert np.abs(views[0].result - exact).max() < 2.0**-KEPT
     # Two rounds for each of three blocks, one for the sums, and the reveal.
-    assert views[0].meter.total().rounds == 3 * 2 + 2
+    assert views[0].meter.sum_traffic().rounds == 3 * 2 + 2

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from privet import DataSet, Experiment, run
-from privet.boosting.cost_estimate import Estimate, count, estimate
+from privet.boosting.cost_estimate import CostEstimate, count_training_cost, estimate_cost
 from privet.boosting.model import Feature
-from privet.boosting.model_part import join
-from privet.boosting.simulation import train, train_federated
-from privet.boosting.training import Federation
+from privet.boosting.model_part import join_parts
+from privet.boosting.simulation import train_federated, train_locally
+from privet.boosting.training import TrainingSpec
 from privet.errors import ParameterError
-from privet.protocols.masked.precision.rows import most_noise
+from privet.protocols.masked.precision.rows import compute_max_noise
 from privet.protocols.masked.precision.scores import Scales
-from privet.protocols.masked.protocol import MaskedSuite
+from privet.protocols.masked.protocol import MaskedProtocol
 from privet.spec.params import Params
 from privet.spec.plan import Ownership, Plan
 from privet.transport import frames
@@ -29,9 +29,9 @@ from tests.runtime.harness import check_count, play
 
 def metered(federated: Any) -> tuple[int, int, int]:
     """Rounds, and bytes between participants and from dealers."""
-    meters = federated.outcome.meters
-    online = [meter.total("online") for meter in meters]
-    dealt = sum(meter.total("offline").received for meter in meters)
+    meters = federated.program_result.meters
+    online = [meter.sum_traffic("online") for meter in meters]
+    dealt = sum(meter.sum_traffic("offline").received for meter in meters)
     return online[0].rounds, sum(each.sent for each in online), dealt
 
 
@@ -44,19 +44,21 @@ def test_it_has_the_tests_of_the_reference(task: str, sizes: list[int], dealers:
     label = label_of(x, task)
     params = Params(task=task, tables=3, depth=3, buckets=16, learning_rate=0.5, masks="lattice")
     parties = bucketed(x, sizes, 16)
-    reference = train(parties, label, params)
-    due: list[Estimate] = []
+    reference = train_locally(parties, label, params)
+    due: list[CostEstimate] = []
     federated = train_federated(
-        parties, label, params, "masked", dealers=dealers, on_estimate=due.append
+        parties, label, params, "masked", n_dealers=dealers, on_estimate=due.append
     )
-    model = join(federated.parts)
+    model = join_parts(federated.parts)
     assert (model.feature == reference.feature).all()
     assert (model.bucket == reference.bucket).all()
     unit = label.std() if task == "regression" else 1.0
     assert np.abs(model.leaf_values - reference.leaf_values).max() < unit * 2.0**-12
-    assert metered(federated) == (due[0].rounds, due[0].online, due[0].offline)
-    between = sum(meter.total("online").sent for meter in federated.outcome.dealer_meters)
-    assert between == due[0].between
+    assert metered(federated) == (due[0].rounds, due[0].online_bytes, due[0].offline_bytes)
+    between = sum(
+        meter.sum_traffic("online").sent for meter in federated.program_result.dealer_meters
+    )
+    assert between == due[0].dealer_bytes
     assert (between > 0) == (dealers == 3)
 
 
@@ -68,9 +70,9 @@ def test_dealt_ahead(dealers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     label = label_of(x, "regression")
     params = Params(task="regression", tables=2, depth=2, buckets=8, masks="lattice")
     parties = bucketed(x, [2, 2], 8)
-    reference = train(parties, label, params)
-    federated = train_federated(parties, label, params, "masked", ahead=True, dealers=dealers)
-    model = join(federated.parts)
+    reference = train_locally(parties, label, params)
+    federated = train_federated(parties, label, params, "masked", offline=True, n_dealers=dealers)
+    model = join_parts(federated.parts)
     assert (model.feature == reference.feature).all()
     assert (model.bucket == reference.bucket).all()
 
@@ -85,17 +87,17 @@ def test_weights(classes: int) -> None:
         task="classification", classes=classes, tables=2, depth=3, buckets=8, masks="lattice"
     )
     parties = bucketed(x, [2, 2], 8)
-    reference = train(parties, label, params, weight=weight)
-    due: list[Estimate] = []
+    reference = train_locally(parties, label, params, sample_weight=weight)
+    due: list[CostEstimate] = []
     federated = train_federated(
-        parties, label, params, "masked", weight=weight, on_estimate=due.append
+        parties, label, params, "masked", sample_weight=weight, on_estimate=due.append
     )
-    model = join(federated.parts)
+    model = join_parts(federated.parts)
     assert due[0].masks == "lattice"
     assert (model.feature == reference.feature).all()
     assert (model.bucket == reference.bucket).all()
     assert np.abs(model.leaf_values - reference.leaf_values).max() < 2.0**-12
-    assert metered(federated) == (due[0].rounds, due[0].online, due[0].offline)
+    assert metered(federated) == (due[0].rounds, due[0].online_bytes, due[0].offline_bytes)
 
 
 TERMS: list[dict[str, Any]] = [
@@ -123,20 +125,20 @@ def test_other_terms(task: str, chosen: dict[str, Any]) -> None:
     values = {"tables": 2, "depth": 3, "buckets": 8, **chosen}
     params = Params(task=task, masks="lattice", **values)
     parties = bucketed(x, [2, 3], 8)
-    reference = train(parties, label, params)
-    due: list[Estimate] = []
+    reference = train_locally(parties, label, params)
+    due: list[CostEstimate] = []
     federated = train_federated(parties, label, params, "masked", on_estimate=due.append)
-    model = join(federated.parts)
+    model = join_parts(federated.parts)
     assert (model.feature == reference.feature).all()
     assert (model.bucket == reference.bucket).all()
-    assert metered(federated) == (due[0].rounds, due[0].online, due[0].offline)
+    assert metered(federated) == (due[0].rounds, due[0].online_bytes, due[0].offline_bytes)
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_every_step_costs_what_is_counted(task: str) -> None:
     """With a revealed loss, too."""
     program, inputs = trial([2, 1, 1], 0, "masked", reveal_loss=True, task=task, masks="lattice")
-    assert program.plan.errors == 9
+    assert program.plan.n_lattice_errors == 9
     check_count(program, play(program, 3, inputs))
 
 
@@ -162,16 +164,16 @@ def test_noise_is_small(task: str, samples: int, errors: int) -> None:
     random rounding moves them with uniform masks."""
     params = Params(task=task)
     plan = Plan(params, Ownership((0, 1), 1), samples)
-    uniform = Scales.of(plan).units
-    units = Scales.of(replace(plan, errors=errors)).units
+    uniform = Scales.from_plan(plan).units
+    units = Scales.from_plan(replace(plan, n_lattice_errors=errors)).units
     variance = 10 * errors * samples * params.depth
-    noise = most_noise(replace(plan, errors=errors))
+    noise = compute_max_noise(replace(plan, n_lattice_errors=errors))
     assert (noise // 8) ** 2 >= variance
-    bits, ring = units.rows[1]
+    bits, ring = units.row_formats[1]
     assert Fraction(noise, 1 << bits) <= Fraction(1, 25)
     assert ring.bits <= 44
     assert units.g_bits == uniform.g_bits
-    g_bits, _ = units.rows[0]
+    g_bits, _ = units.row_formats[0]
     # Rounding at random has a variance of a sixth of a unit squared, on average.
     assert 10 * errors / 4.0**g_bits <= 1.01 / 6 / 4.0**uniform.g_bits or g_bits == 26
 
@@ -179,10 +181,10 @@ def test_noise_is_small(task: str, samples: int, errors: int) -> None:
 # Which masks are chosen.
 
 
-def federation(task: str, features: int, parties: int, **params: Any) -> Federation:
+def federation(task: str, features: int, parties: int, **params: Any) -> TrainingSpec:
     names = tuple(f"party{k}" for k in range(parties))
     chosen = Params(task=task, **params)
-    return Federation(
+    return TrainingSpec(
         protocol="masked",
         params=chosen,
         parties=names,
@@ -208,45 +210,49 @@ def test_small_trainings_have_uniform_masks(
     auto, uniform = (
         federation(task, features, parties, masks=masks, **terms) for masks in ("auto", "uniform")
     )
-    assert auto.plan(rows).errors == 0
-    assert estimate(auto, auto.plan(rows)) == estimate(uniform, uniform.plan(rows))
+    assert auto.make_plan(rows).n_lattice_errors == 0
+    assert estimate_cost(auto, auto.make_plan(rows)) == estimate_cost(
+        uniform, uniform.make_plan(rows)
+    )
 
 
 def test_many_rows_and_features_have_lattice_masks() -> None:
     """Where they make less of messages, or a matrix that does not fit memory is not needed."""
-    assert federation("regression", 20, 2).plan(200_000).errors == 6
+    assert federation("regression", 20, 2).make_plan(200_000).n_lattice_errors == 6
     chosen = federation("classification", 100, 2)
-    plan = chosen.plan(1_000_000)
-    assert plan.errors == 6
-    setup, _ = count(chosen, plan)
+    plan = chosen.make_plan(1_000_000)
+    assert plan.n_lattice_errors == 6
+    setup, _ = count_training_cost(chosen, plan)
     insisting = federation("classification", 100, 2, masks="uniform")
-    before, _ = count(insisting, insisting.plan(1_000_000))
-    assert 300 * setup.online < before.online
+    before, _ = count_training_cost(insisting, insisting.make_plan(1_000_000))
+    assert 300 * setup.online_bytes < before.online_bytes
     # Whatever is kept: a training and the next one have the same masks.
-    assert chosen.plan(1_000_000, kept=(0, 1)).errors == 6
+    assert chosen.make_plan(1_000_000, cached_owners=(0, 1)).n_lattice_errors == 6
 
 
 def test_subsample_is_refused() -> None:
     insisting = federation("regression", 100, 2, masks="lattice", subsample=0.5)
     with pytest.raises(ParameterError, match=r"masks: .* no lattice masks with subsample"):
-        insisting.plan(100_000)
-    assert federation("regression", 100, 2, subsample=0.5).plan(100_000).errors == 0
+        insisting.make_plan(100_000)
+    assert federation("regression", 100, 2, subsample=0.5).make_plan(100_000).n_lattice_errors == 0
 
 
 def test_weights_of_a_regression_are_refused() -> None:
-    weighted = replace(federation("regression", 100, 2, masks="lattice"), weighted=True)
+    weighted = replace(federation("regression", 100, 2, masks="lattice"), is_weighted=True)
     with pytest.raises(ParameterError, match="no lattice masks with a regression's weights: leave"):
-        weighted.plan(100_000)
-    assert replace(weighted, params=Params(task="regression")).plan(100_000).errors == 0
+        weighted.make_plan(100_000)
+    assert (
+        replace(weighted, params=Params(task="regression")).make_plan(100_000).n_lattice_errors == 0
+    )
 
 
 def test_another_protocol_has_none() -> None:
     other = replace(federation("regression", 2, 2, masks="lattice"), protocol="paper")
-    with pytest.raises(ParameterError, match="masks: PaperSuite has uniform ones alone"):
-        other.plan(100)
+    with pytest.raises(ParameterError, match="masks: PaperProtocol has uniform ones alone"):
+        other.make_plan(100)
 
 
 def test_memory_does_not_grow_with_cuts_times_rows() -> None:
-    wide = federation("classification", 100, 2, masks="lattice").plan(1_000_000)
-    narrow = federation("classification", 10, 2, masks="lattice").plan(1_000_000)
-    assert MaskedSuite.memory(wide) - MaskedSuite.memory(narrow) < 500e6
+    wide = federation("classification", 100, 2, masks="lattice").make_plan(1_000_000)
+    narrow = federation("classification", 10, 2, masks="lattice").make_plan(1_000_000)
+    assert MaskedProtocol.estimate_memory(wide) - MaskedProtocol.estimate_memory(narrow) < 500e6

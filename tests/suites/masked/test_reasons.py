@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 
 from privet.arithmetic.rings import Z32, Z64, signed
-from privet.arithmetic.shapley import real_shapley, ring_shapley, weights
+from privet.arithmetic.shapley import (
+    compute_coalition_weights,
+    compute_shapley_of_elements,
+    compute_shapley_of_reals,
+)
 from privet.arithmetic.shares import Share
 from privet.arrays import FloatArray, IndexArray
-from privet.boosting.explanation import partial_means
+from privet.boosting.explanation import compute_partial_means
 from privet.protocols.masked import inference
-from privet.protocols.masked.protocol import MaskedSuite
-from privet.protocols.protocol import CHANCE_BITS, AppliedTests, Groups
+from privet.protocols.masked.protocol import MaskedProtocol
+from privet.protocols.protocol import RIGHT_FRACTION_BITS, AppliedSplits, SplitGroups
 from privet.runtime.runtime import Runtime
 from tests.gates.test_masked import on_shares
 
@@ -27,20 +31,22 @@ def derived(
     rng = np.random.default_rng(depth)
     leaves = rng.integers(-largest, largest, (TABLES, OUTPUTS, 1 << depth), endpoint=True)
     leaves[0] = np.where(np.arange(1 << depth) % 2, largest, -largest)
-    chances = rng.integers(0, 1 << CHANCE_BITS, (TABLES, (1 << depth) - 1), endpoint=True)
+    chances = rng.integers(0, 1 << RIGHT_FRACTION_BITS, (TABLES, (1 << depth) - 1), endpoint=True)
     chances[1] = 0
-    chances[2] = 1 << CHANCE_BITS
+    chances[2] = 1 << RIGHT_FRACTION_BITS
     features = features_of(depth)
 
     def body(runtime: Runtime, values: Share, likely: Share) -> list[Share]:
         known = None if runtime.index < 0 else features
-        found = MaskedSuite.derive_reasons(runtime, values, likely, known)
+        found = MaskedProtocol.derive_contributions(runtime, values, likely, known)
         return [found.contributions, found.means]
 
     inputs = [(leaves.astype(np.uint32), Z32), (chances.astype(np.uint32), Z32)]
     (contributions, means), cost, _ = on_shares(body, inputs, n)
-    exact = partial_means(leaves.astype(float), chances / (1 << CHANCE_BITS))
-    expected = [real_shapley(own, tests) for own, tests in zip(exact, features, strict=True)]
+    exact = compute_partial_means(leaves.astype(float), chances / (1 << RIGHT_FRACTION_BITS))
+    expected = [
+        compute_shapley_of_reals(own, tests) for own, tests in zip(exact, features, strict=True)
+    ]
     return (
         signed(contributions).astype(float),
         signed(means).astype(float),
@@ -65,8 +71,8 @@ def features_of(depth: int) -> IndexArray:
 def test_contributions_are_those_in_the_clear(n: int, depth: int, largest: int) -> None:
     """To what rounding does: of each level, of Shapley's weights, and to leaf values' units."""
     found, means, expected, mean, rounds = derived(n, depth, largest)
-    level = (1 + n / 8) / (1 << inference.MORE_BITS)
-    weight = (largest << depth) / (1 << inference.WEIGHT_BITS)
+    level = (1 + n / 8) / (1 << inference.EXTRA_MEAN_BITS)
+    weight = (largest << depth) / (1 << inference.SHAPLEY_WEIGHT_BITS)
     assert np.abs(means - mean).max() <= depth * level + n / 2
     assert np.abs(found - expected).max() <= 2 * depth * level + weight + n / 2
     if n == 2:
@@ -96,11 +102,11 @@ def test_contributions_are_looked_up_beside_leaf_values(n: int) -> None:
         own, of_tests = None, None
         if runtime.index >= 0:
             own, of_tests = fails * (owners == runtime.index)[:, :, None], groups
-        tests = AppliedTests(shape, None if own is None else owners, own)
-        found = MaskedSuite.infer_explained(
-            runtime, tests, values, contributions, Groups(5, of_tests)
+        tests = AppliedSplits(shape, None if own is None else owners, own)
+        found = MaskedProtocol.infer_with_contributions(
+            runtime, tests, values, contributions, SplitGroups(5, of_tests)
         )
-        return [*found, MaskedSuite.infer(runtime, tests, values)]
+        return [*found, MaskedProtocol.infer(runtime, tests, values)]
 
     inputs = [(leaves.astype(np.uint32), Z32), (added.astype(np.uint32), Z32)]
     (scores, contributions, plain), cost, _ = on_shares(body, inputs, n)
@@ -120,13 +126,23 @@ def test_weights_add_up() -> None:
         subsets = np.array([1])
         for _ in range(players - 1):
             subsets = np.convolve(subsets, [1, 1])
-        assert sum(w * int(c) for w, c in zip(weights(players), subsets, strict=True)) == 1
+        assert (
+            sum(
+                w * int(c) for w, c in zip(compute_coalition_weights(players), subsets, strict=True)
+            )
+            == 1
+        )
 
 
 def test_ten_levels_fit() -> None:
     """The largest combination of the largest means is below half of what is left of a word."""
-    means = np.where(np.arange(3**10) % 2, LARGEST, -LARGEST) << inference.MORE_BITS
-    found = ring_shapley(means.astype(np.uint64), range(10), Z64, inference.WEIGHT_BITS)
-    exact = real_shapley(means.astype(float), range(10)) * 2.0**inference.WEIGHT_BITS
+    means = np.where(np.arange(3**10) % 2, LARGEST, -LARGEST) << inference.EXTRA_MEAN_BITS
+    found = compute_shapley_of_elements(
+        means.astype(np.uint64), range(10), Z64, inference.SHAPLEY_WEIGHT_BITS
+    )
+    exact = (
+        compute_shapley_of_reals(means.astype(float), range(10))
+        * 2.0**inference.SHAPLEY_WEIGHT_BITS
+    )
     assert np.abs(exact).max() < 2.0**62
     assert np.abs(signed(found) - exact).max() < 2.0**40

@@ -12,18 +12,18 @@ import pytest
 from privet.arithmetic.shares import Elements, Share
 from privet.arrays import FloatArray
 from privet.boosting.binning import bucket_columns
-from privet.boosting.cost_estimate import count
+from privet.boosting.cost_estimate import count_training_cost
 from privet.boosting.model import Feature
-from privet.boosting.model_part import join
-from privet.boosting.prediction import Validated, validate
-from privet.boosting.simulation import train_watched
-from privet.boosting.training import Federation, PartyData, Trained
+from privet.boosting.model_part import join_parts
+from privet.boosting.prediction import ValidationResult, reveal_validation_results
+from privet.boosting.simulation import train_locally_with_losses
+from privet.boosting.training import TrainingData, TrainingOutput, TrainingSpec
 from privet.errors import DataError, ParameterError, PeerError, PeerLostError
-from privet.protocols.paper.protocol import PaperSuite
+from privet.protocols.paper.protocol import PaperProtocol
 from privet.runtime.cost import Cost
-from privet.runtime.run import Record
+from privet.runtime.run import PartyResult
 from privet.runtime.runtime import Runtime
-from privet.runtime.workers import Head, Order
+from privet.runtime.workers import Command, WorkerHandle
 from privet.spec.params import Params
 from privet.spec.plan import ExplainBy, Plan
 from privet.transport.channel import Channel
@@ -41,20 +41,20 @@ def case(
     weighted: bool = False,
     sizes: tuple[int, ...] = (2, 3),
     **changes: Any,
-) -> tuple[Federation, Plan, list[PartyData], FloatArray, Params]:
+) -> tuple[TrainingSpec, Plan, list[TrainingData], FloatArray, Params]:
     """Return a training in shards, and what it is trained on."""
     x = columns(sum(sizes))[:, :n_rows]
     values = {"task": "regression", "tables": 3, "depth": 3, "buckets": 8, "learning_rate": 0.5}
     terms = (
         *("reveal_loss", "reveal_gain", "monotone"),
-        *("explains", "reveal_validation", "importances_by"),
+        *("has_explanations", "reveal_validation", "importances_by"),
     )
     reveals = {key: changes.pop(key) for key in terms if key in changes}
     params = Params.parse({**values, **changes})
     label = label_of(columns(5), params.task)[:n_rows]
     if params.classes > 2:
         label += (columns(5)[1][:n_rows] > 0.5) * (label > 0)
-    probe = Federation("masked", params, ("a",), (), 0, params.objective.prediction_bits)
+    probe = TrainingSpec("masked", params, ("a",), (), 0, params.objective.prediction_bits)
     n_validation = round(params.validation * n_rows)
     ends = np.cumsum(sizes).tolist()
     parties = [
@@ -67,37 +67,37 @@ def case(
         parties=tuple(party.owner for party in parties),
         features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
         active=len(sizes) - 1,
-        weighted=weighted,
+        is_weighted=weighted,
         **reveals,
     )
     weight = None
     if weighted:
         weight = 0.5 + np.random.default_rng(3).random(n_rows - n_validation)
         weight /= weight.mean()
-    inputs = [PartyData(party, None) for party in parties[:-1]]
-    inputs.append(PartyData(parties[-1], label, weight))
-    plan = replace(federation.plan(n_rows, n_validation=n_validation), shards=shards)
+    inputs = [TrainingData(party, None) for party in parties[:-1]]
+    inputs.append(TrainingData(parties[-1], label, weight))
+    plan = replace(federation.make_plan(n_rows, n_validation=n_validation), shards=shards)
     return federation, plan, inputs, label, params
 
 
 def check_tests(
-    played: Played, inputs: list[PartyData], params: Params, monotone: tuple[int, ...] = ()
+    played: Played, inputs: list[TrainingData], params: Params, monotone: tuple[int, ...] = ()
 ) -> None:
     """The tests are those of the reference, and all losses within their bounds."""
     last = inputs[-1]
     assert last.label is not None
     parties = [each.columns for each in inputs]
     n_validation = round(params.validation * len(last.label))
-    grown = train_watched(
+    grown = train_locally_with_losses(
         parties,
         last.label,
         params,
         n_validation=n_validation,
-        weight=last.weight,
+        sample_weight=last.sample_weight,
         monotone=monotone,
     )
     trained = played.trained
-    model = join([each.part for each in trained if each.part is not None])
+    model = join_parts([each.part for each in trained if each.part is not None])
     assert (model.feature == grown.model.feature).all()
     assert (model.bucket == grown.model.bucket).all()
     assert np.abs(model.leaf_values - grown.model.leaf_values).max() < 2**-10
@@ -110,16 +110,16 @@ def check_tests(
 @pytest.mark.parametrize("shards", [2, 4])
 def test_the_tests_of_the_reference(shards: int, task: str, masks: str) -> None:
     federation, plan, inputs, _, params = case(shards, task=task, masks=masks)
-    assert bool(plan.errors) == (masks == "lattice")
+    assert bool(plan.n_lattice_errors) == (masks == "lattice")
     check_tests(play_in_shards(federation, plan, inputs), inputs, params)
 
 
 @pytest.mark.parametrize("n_rows", [3, 7])
 def test_shards_of_a_row_and_uneven_ones(n_rows: int) -> None:
     federation, plan, inputs, *_ = case(3, n_rows, tables=2, depth=2)
-    assert {shard.n_samples for shard in plan.cut()} <= {1, 2, 3}
+    assert {shard.n_samples for shard in plan.split_into_shards()} <= {1, 2, 3}
     whole = replace(plan, shards=1)
-    assert whole.cut()[0].n_samples == n_rows
+    assert whole.split_into_shards()[0].n_samples == n_rows
     play_in_shards(federation, plan, inputs)
 
 
@@ -155,34 +155,34 @@ def test_the_cost_is_as_computed(task: str, masks: str, monkeypatch: pytest.Monk
     federation, plan, inputs, *_ = case(3, task=task, masks=masks, tables=1, validation=0.25)
     passed: list[Share] = []
 
-    def give(head: Head, order: Order) -> None:
+    def give(head: WorkerHandle, order: Command) -> None:
         passed.extend(share for share in order.shares if share.known)
         _give(head, order)
 
-    def answer(head: Head, due: Sequence[Elements]) -> list[Share]:
+    def answer(head: WorkerHandle, due: Sequence[Elements]) -> list[Share]:
         passed.extend(found := _answer(head, due))
         return found
 
-    _give, _answer = Head.give, Head.answer
-    monkeypatch.setattr(Head, "give", give)
-    monkeypatch.setattr(Head, "answer", answer)
+    _give, _answer = WorkerHandle.send_command, WorkerHandle.receive_response
+    monkeypatch.setattr(WorkerHandle, "send_command", give)
+    monkeypatch.setattr(WorkerHandle, "receive_response", answer)
     played = play_in_shards(federation, plan, inputs)
-    setup, table = count(federation, plan)
+    setup, table = count_training_cost(federation, plan)
     records = [
         (role, record.meter)
         for role, record in [*played.heads.items(), *played.workers.items()]
-        if isinstance(record, Record)
+        if isinstance(record, PartyResult)
     ]
-    sent = sum(meter.total().sent for _, meter in records)
-    dealt = sum(meter.total("offline").received for _, meter in records)
-    rounds = [meter.total().rounds for role, meter in records if role == "party1"]
-    rounds += [max(meter.total().rounds for role, meter in records if role[0] == "party1")]
+    sent = sum(meter.sum_traffic().sent for _, meter in records)
+    dealt = sum(meter.sum_traffic("offline").received for _, meter in records)
+    rounds = [meter.sum_traffic().rounds for role, meter in records if role == "party1"]
+    rounds += [max(meter.sum_traffic().rounds for role, meter in records if role[0] == "party1")]
     total = setup + table
-    assert (total.online, total.offline) == (sent, dealt)
+    assert (total.online_bytes, total.offline_bytes) == (sent, dealt)
     assert total.rounds == sum(rounds)
-    between = sum(share.ring.wire_bytes(share.size) for share in passed)
-    assert total.orders * len(federation.parties) == between > 0
-    whole = sum(count(federation, replace(plan, shards=1)), start=Cost())
+    between = sum(share.ring.count_packed_bytes(share.size) for share in passed)
+    assert total.worker_bytes * len(federation.parties) == between > 0
+    whole = sum(count_training_cost(federation, replace(plan, shards=1)), start=Cost())
     assert total.rounds <= whole.rounds + 6  # sums, leaves and losses are masked twice
 
 
@@ -192,15 +192,22 @@ def test_the_cost_is_as_computed(task: str, masks: str, monkeypatch: pytest.Monk
 )
 def test_validation_rows_at_the_end(changes: dict[str, Any], by: ExplainBy) -> None:
     """Workers predict them as heads do, to the last bit; means are rounded at random."""
-    terms: dict[str, Any] = {"explains": True, "reveal_validation": True, "importances_by": by}
+    terms: dict[str, Any] = {
+        "has_explanations": True,
+        "reveal_validation": True,
+        "importances_by": by,
+    }
     federation, plan, inputs, *_ = case(3, tables=2, validation=0.25, **terms, **changes)
 
     def after(
-        runtime: Runtime, trained: Trained, data: PartyData | None, workers: Sequence[Head]
-    ) -> list[Validated]:
-        found = [validate(runtime, federation, plan, trained, data, workers)]
+        runtime: Runtime,
+        trained: TrainingOutput,
+        data: TrainingData | None,
+        workers: Sequence[WorkerHandle],
+    ) -> list[ValidationResult]:
+        found = [reveal_validation_results(runtime, federation, plan, trained, data, workers)]
         whole = replace(plan, shards=1)
-        return [*found, validate(runtime, federation, whole, trained, data)]
+        return [*found, reveal_validation_results(runtime, federation, whole, trained, data)]
 
     played = play_in_shards(federation, plan, inputs, after=after)
     in_shards, whole = played.after["party2"]
@@ -210,7 +217,7 @@ def test_validation_rows_at_the_end(changes: dict[str, Any], by: ExplainBy) -> N
     assert list(in_shards.importances) == list(whole.importances)
     differences = np.subtract(*(np.array([*v.importances.values()]) for v in (in_shards, whole)))
     assert np.abs(differences).max() < 2.0**-8
-    assert played.after["party1"] == [Validated(), Validated()]
+    assert played.after["party1"] == [ValidationResult(), ValidationResult()]
 
 
 def test_a_training_goes_on_from_what_all_shards_kept() -> None:
@@ -227,14 +234,14 @@ def test_a_training_goes_on_from_what_all_shards_kept() -> None:
 def test_a_protocol_without_workers_says_so() -> None:
     _, plan, *_ = case(2)
     with pytest.raises(ParameterError, match=r"shards: the protocol paper has no workers"):
-        PaperSuite.check(plan)
+        PaperProtocol.check_plan(plan)
 
 
 def test_more_shards_than_rows() -> None:
     with pytest.raises(DataError, match="shards: 4, and there are 3 rows to train on"):
-        case(4, 3)[1].cut()
+        case(4, 3)[1].split_into_shards()
     with pytest.raises(DataError, match="shards: 9, and there are 5 rows to validate with"):
-        case(9, 50, validation=0.1)[1].cut()
+        case(9, 50, validation=0.1)[1].split_into_shards()
 
 
 @pytest.mark.parametrize("where", [("party1", 0), ("party2", 2), ("dealer", 1)])

@@ -11,10 +11,10 @@ import pytest
 
 from privet import DataSet, Experiment, run
 from privet.arithmetic.rings import Z32, Z64
-from privet.boosting.cost_estimate import count
-from privet.boosting.model_part import GUARD_BITS, join
-from privet.boosting.prediction import Query
-from privet.boosting.simulation import train, train_federated
+from privet.boosting.cost_estimate import count_training_cost
+from privet.boosting.model_part import GUARD_BITS, join_parts
+from privet.boosting.prediction import PredictionQuery
+from privet.boosting.simulation import train_federated, train_locally
 from privet.objectives.regression import OBJECTIVES
 from privet.protocols.masked.precision.scores import Scales
 from privet.runtime.cost import Cost
@@ -46,11 +46,11 @@ def test_it_has_the_tests_of_the_reference(sizes: list[int], task: Any) -> None:
         label = 1000 * label + 70
     params = Params(task=task, tables=3, depth=3, buckets=16, learning_rate=0.5)
     parties = bucketed(x, sizes, 16)
-    reference = train(parties, label, params)
+    reference = train_locally(parties, label, params)
     new = columns(6, seed=1)
     split = np.split(new, np.cumsum(sizes)[:-1])
     federated = train_federated(parties, label, params, "masked", new_columns=split)
-    model = join(federated.parts)
+    model = join_parts(federated.parts)
     assert (model.feature == reference.feature).all()
     assert (model.bucket == reference.bucket).all()
     assert (model.threshold == reference.threshold).all()
@@ -58,7 +58,7 @@ def test_it_has_the_tests_of_the_reference(sizes: list[int], task: Any) -> None:
     kept = len(sizes) / 2 * 2.0 ** -(bits + GUARD_BITS)
     assert np.abs(model.leaf_values - reference.leaf_values).max() < unit * (2.0**-16 + kept)
     assert federated.predictions is not None
-    assert_rounded(federated.predictions, model, new, bits, federated.parts[-1].unit)
+    assert_rounded(federated.predictions, model, new, bits, federated.parts[-1].label_unit)
 
 
 @pytest.mark.parametrize(
@@ -70,18 +70,24 @@ def test_buckets_depths_and_regularisation(task: Any, buckets: int, depth: int, 
     label = label_of(x, task)
     params = Params(task=task, tables=2, depth=depth, buckets=buckets, l2=l2)
     parties = bucketed(x, [1, 2], buckets)
-    reference, model = train(parties, label, params), train(parties, label, params, "masked")
+    reference, model = (
+        train_locally(parties, label, params),
+        train_locally(parties, label, params, "masked"),
+    )
     # Not the tests: with much l2 none is better than one that splits nothing, and those tie.
     assert (model.feature == reference.feature).all()
-    assert np.abs(model.score(x) - reference.score(x)).max() < 4e-4
+    assert np.abs(model.predict_scores(x) - reference.predict_scores(x)).max() < 4e-4
 
 
 def test_two_samples_and_one_candidate() -> None:
     x, label = np.array([[1.0, 2.0], [5.0, 5.0]]), np.array([3.0, 5.0])
     params = Params(task="regression", tables=2, depth=1, buckets=2, learning_rate=1.0)
     parties = bucketed(x, [1, 1], 2)
-    reference, model = train(parties, label, params), train(parties, label, params, "masked")
-    assert model.score(x) == pytest.approx(reference.score(x), abs=1e-4)
+    reference, model = (
+        train_locally(parties, label, params),
+        train_locally(parties, label, params, "masked"),
+    )
+    assert model.predict_scores(x) == pytest.approx(reference.predict_scores(x), abs=1e-4)
 
 
 def test_copies_of_features() -> None:
@@ -91,11 +97,14 @@ def test_copies_of_features() -> None:
     label = label_of(x, "regression")
     params = Params(task="regression", tables=4, depth=3, buckets=16)
     parties = bucketed(x, [4, 5], 16)
-    model, reference = train(parties, label, params, "masked"), train(parties, label, params)
+    model, reference = (
+        train_locally(parties, label, params, "masked"),
+        train_locally(parties, label, params),
+    )
     assert reference.feature.max() < 3
     assert (model.feature % 3 == reference.feature).all()
     assert (model.bucket == reference.bucket).all()
-    assert model.same_tests(reference, x) == 1.0
+    assert model.compare_splits(reference, x) == 1.0
 
 
 def test_ties_missing_values_and_constants() -> None:
@@ -106,7 +115,10 @@ def test_ties_missing_values_and_constants() -> None:
     label = np.where(np.isnan(x[2]), 3.0, 0.0) + x[1] + 0.1 * x[0]
     params = Params(task="regression", tables=4, depth=3, buckets=16, learning_rate=1.0)
     parties = bucketed(x, [2, 2], buckets=16)
-    model, reference = train(parties, label, params, "masked"), train(parties, label, params)
+    model, reference = (
+        train_locally(parties, label, params, "masked"),
+        train_locally(parties, label, params),
+    )
     assert (model.feature == reference.feature).all()
     assert (model.bucket == reference.bucket).all()
 
@@ -123,8 +135,8 @@ def root_cost(scales: Scales, n: int, cuts: int) -> Cost:
     masks = 2 if wide.bits > counts.bits else 1
     m = dealt(*[(wide, sides)] * masks, (wide, (1 + masks) * 2 * len(thresholds) * sides))
     m += opened(n, (scales.narrow_ring, sides))
-    waves = dealt((Z64, 2 * (2 * scales.ratio + 4) * sides))
-    z = opened(n, (scales.z_ring, sides)) + dealt((Z64, sides), (Z64, sides))
+    waves = dealt((Z64, 2 * (2 * scales.class_ratio + 4) * sides))
+    z = opened(n, (scales.reciprocal_ring, sides)) + dealt((Z64, sides), (Z64, sides))
     return dealt((counts, cuts)) + opened(n, (counts, cuts)) + compared + m + waves + z
 
 
@@ -137,15 +149,15 @@ def test_the_cost_is_as_computed(task: str, sizes: list[int], reveal_loss: bool)
     program, inputs = trial(sizes, 0, "masked", reveal_loss=reveal_loss, task=task, depth=3)
     views = play(program, n, inputs)
     steps = check_count(program, views)
-    setup, table = count(program.federation, program.plan)
+    setup, table = count_training_cost(program.training_spec, program.plan)
     assert within(steps, "setup") == setup
     assert within(steps, "table") == table * 2
     assert within(steps, "predict").rounds == 3
     # The label, and five features' indicators at seven cuts, to all others.
-    scales = Scales.of(program.plan)
+    scales = Scales.from_plan(program.plan)
     assert scales.units.g_ring is Z32
     label = scales.score_ring if task == "regression" else Z64
-    sent = label.wire_bytes(N) + 5 * Z32.wire_bytes(7 * N)
+    sent = label.count_packed_bytes(N) + 5 * Z32.count_packed_bytes(7 * N)
     shared = Cost(2, (n - 1) * sent, 0)
     assert setup == shared + (root_cost(scales, n, 5 * 7) if task == "regression" else Cost())
     assert (steps["table"].rounds if "table" in steps else 0) == 2 * reveal_loss
@@ -167,8 +179,8 @@ def test_nothing_but_features_and_their_buckets_is_revealed() -> None:
             expected.append(("numbers within bounds", everybody, 4 + 2 + 1))
     expected.append(("predictions", ("party3",), 5))
     for view in views:
-        assert [(e.what, e.to, e.count) for e in view.ledger.entries] == expected
-        told = {e.step for e in view.ledger.entries if e.what == "numbers within bounds"}
+        assert [(e.disclosure, e.recipients, e.n_elements) for e in view.ledger.entries] == expected
+        told = {e.step for e in view.ledger.entries if e.disclosure == "numbers within bounds"}
         assert told == {"table/leaves"}
 
 
@@ -177,11 +189,11 @@ def test_a_prediction_takes_three_rounds(recipient: int) -> None:
     program, inputs = trial([2, 1, 2], 0, "masked", task="classification", tables=4, depth=3)
     parts = [result.part for result in simulate(program, 3, inputs).results]
     new = np.random.default_rng(3).normal(size=(5, 40))
-    query = Query("masked", OBJECTIVES["classification"], (4, 3, 40), 2, recipient, 10)
+    query = PredictionQuery("masked", OBJECTIVES["classification"], (4, 3, 40), 2, recipient, 10)
     data = list(zip(parts, [new[:2], new[2:3], new[3:]], strict=True))
     outcome = simulate(partial(ask, query=query), 3, data)
-    assert_rounded(outcome.results[recipient], join(parts), new, 10, parts[2].unit)
-    assert outcome.meters[0].total().rounds == 3
+    assert_rounded(outcome.results[recipient], join_parts(parts), new, 10, parts[2].label_unit)
+    assert outcome.meters[0].sum_traffic().rounds == 3
 
 
 @pytest.mark.parametrize(

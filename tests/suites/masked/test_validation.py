@@ -10,15 +10,15 @@ import pytest
 
 from privet.arrays import FloatArray
 from privet.boosting.binning import BucketedColumns
-from privet.boosting.cost_estimate import count, estimate
-from privet.boosting.model_part import join
-from privet.boosting.prediction import stand_ins
-from privet.boosting.reference import grow
-from privet.boosting.simulation import Trial, train_federated, train_watched
+from privet.boosting.cost_estimate import count_training_cost, estimate_cost
+from privet.boosting.model_part import join_parts
+from privet.boosting.prediction import make_representative_values
+from privet.boosting.reference import train_plaintext_with_losses
+from privet.boosting.simulation import SimulatedTraining, train_federated, train_locally_with_losses
 from privet.errors import DataError, ParameterError, ResultError
-from privet.protocols.masked.protocol import MaskedSuite
+from privet.protocols.masked.protocol import MaskedProtocol
 from privet.runtime.cost import Cost
-from privet.runtime.run import DEALER
+from privet.runtime.run import DEALER_NAME
 from privet.spec.params import Params
 from tests.boosting.test_federation import N, bucketed, columns, label_of, trial, within
 from tests.runtime.harness import check_count, measured, play
@@ -42,10 +42,10 @@ def watched(task: str, **changes: Any) -> tuple[list[BucketedColumns], FloatArra
 def test_losses_are_those_of_the_reference(task: str) -> None:
     """To the rounding: a unit of the mean is 2^-16 or less, in the square of the label's unit."""
     parties, label, params = watched(task)
-    plain = train_watched(parties, label, params)
+    plain = train_locally_with_losses(parties, label, params)
     found = train_federated(parties, label, params, "masked", reveal_validation=True)
-    assert (join(found.parts).feature == plain.model.feature).all()
-    unit = found.parts[-1].unit
+    assert (join_parts(found.parts).feature == plain.model.feature).all()
+    unit = found.parts[-1].label_unit
     assert unit is not None
     step = 2.0**-16 * unit.scale**2
     assert len(found.losses) == params.tables
@@ -53,10 +53,10 @@ def test_losses_are_those_of_the_reference(task: str) -> None:
     assert found.losses == pytest.approx(plain.losses, abs=0.75 * step)
     assert [loss / step % 1 for loss in found.losses] == pytest.approx([0] * 4, abs=1e-6)
     # And predictions of the rows, as the label's holder gets them.
-    rows = np.concatenate([stand_ins(party, V) for party in parties])
-    assert found.validation is not None
-    expected = join(found.parts).predict(rows)
-    assert np.abs(found.validation - expected).max() < unit.scale * 2.0**-10
+    rows = np.concatenate([make_representative_values(party, V) for party in parties])
+    assert found.validation_predictions is not None
+    expected = join_parts(found.parts).predict(rows)
+    assert np.abs(found.validation_predictions - expected).max() < unit.scale * 2.0**-10
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
@@ -66,19 +66,21 @@ def test_validation_rows_are_not_trained_on(task: str) -> None:
     other = label.copy()
     other[N - V :] = np.roll(label[N - V :], 1)
     one, two = (train_federated(parties, y, params, "masked") for y in (label, other))
-    assert (join(one.parts).feature == join(two.parts).feature).all()
-    assert join(one.parts).leaf_values == pytest.approx(join(two.parts).leaf_values, abs=0.1)
-    assert one.parts[-1].unit == two.parts[-1].unit
+    assert (join_parts(one.parts).feature == join_parts(two.parts).feature).all()
+    assert join_parts(one.parts).leaf_values == pytest.approx(
+        join_parts(two.parts).leaf_values, abs=0.1
+    )
+    assert one.parts[-1].label_unit == two.parts[-1].label_unit
     assert one.losses != two.losses
-    assert grow(parties, label, params, n_validation=V).losses != one.losses
+    assert train_plaintext_with_losses(parties, label, params, n_validation=V).losses != one.losses
 
 
-def late(sizes: list[int], task: str, **changes: Any) -> tuple[Trial, list[Any]]:
+def late(sizes: list[int], task: str, **changes: Any) -> tuple[SimulatedTraining, list[Any]]:
     """Return a trial whose last rows are set aside, without predictions of others."""
     program, inputs = trial(sizes, 0, "masked", task=task, **changes)
-    federation = replace(program.federation, reveal_validation=True)
-    plan = federation.plan(N)
-    return Trial(federation, plan), [(own, None) for own, _ in inputs]
+    federation = replace(program.training_spec, reveal_validation=True)
+    plan = federation.make_plan(N)
+    return SimulatedTraining(federation, plan), [(own, None) for own, _ in inputs]
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
@@ -87,11 +89,11 @@ def test_the_cost_is_as_computed(task: str, n: int) -> None:
     program, inputs = late([2] * n, task, validation=V / N, patience=5)
     views = play(program, n, inputs)
     steps = check_count(program, views)
-    setup, table = count(program.federation, program.plan)
+    setup, table = count_training_cost(program.training_spec, program.plan)
     assert within(steps, "setup") == setup
     assert within(steps, "table") == table * 2
-    cost = estimate(program.federation, program.plan)
-    assert measured(views) == Cost(cost.rounds, cost.online, cost.offline)
+    cost = estimate_cost(program.training_spec, program.plan)
+    assert measured(views) == Cost(cost.rounds, cost.online_bytes, cost.offline_bytes)
     # Four rounds for the loss, of which one is revealed, and one to say whether to stop.
     assert within(steps, "table/validation").rounds == 2 * 3
     assert within(steps, "table/stop") == Cost(2, 2 * 4 * (n - 1))
@@ -101,12 +103,12 @@ def test_the_cost_is_as_computed(task: str, n: int) -> None:
 def test_rows_to_watch_cost_less_than_rows_to_train_on(task: str) -> None:
     """They are in no histogram, no indicator is published for them, and no child is opened."""
     program, _ = late([2, 2], task, validation=0.5)
-    setup, table = count(program.federation, program.plan)
+    setup, table = count_training_cost(program.training_spec, program.plan)
     params = program.plan.params.model_copy(update={"validation": 0.0})
-    federation = replace(program.federation, params=params)
-    whole_setup, whole_table = count(federation, federation.plan(N))
-    assert setup.online < 0.6 * whole_setup.online
-    assert table.online < whole_table.online
+    federation = replace(program.training_spec, params=params)
+    whole_setup, whole_table = count_training_cost(federation, federation.make_plan(N))
+    assert setup.online_bytes < 0.6 * whole_setup.online_bytes
+    assert table.online_bytes < whole_table.online_bytes
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
@@ -114,18 +116,21 @@ def test_who_learns_what(task: str) -> None:
     program, inputs = late([2, 2, 2], task, validation=V / N, patience=5)
     views = play(program, 3, inputs)
     for view in views:
-        found = [(e.what, e.to, e.count) for e in view.ledger.entries]
+        found = [(e.disclosure, e.recipients, e.n_elements) for e in view.ledger.entries]
         everybody = ("party1", "party2", "party3")
         assert found.count(("validation loss", ("party3",), 1)) == 2
         word = "number of tables to keep, or none yet"
-        assert found.count((word, (*everybody, DEALER), 1)) == 2
+        assert found.count((word, (*everybody, DEALER_NAME), 1)) == 2
         assert found.count(("predictions of validation rows", ("party3",), V)) == 1
         assert {what for what, *_ in found} == {
             *("split feature", "split bucket", "numbers within bounds", "validation loss"),
             *(word, "predictions of validation rows"),
         }
     assert views[-1].result.losses
-    assert all(view.result.losses == [] and view.result.validation is None for view in views[:2])
+    assert all(
+        view.result.losses == [] and view.result.validation_predictions is None
+        for view in views[:2]
+    )
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
@@ -135,35 +140,37 @@ def test_training_stops_with_the_best_tables(
 ) -> None:
     """Also where the dealer has dealt for all tables: the rest of its files is left."""
     losses = iter([0.5, 0.4, 0.45, 0.6, 0.1])
-    monkeypatch.setattr(MaskedSuite, "validation_loss_of", lambda *_: next(losses))
+    monkeypatch.setattr(MaskedProtocol, "decode_validation_loss", lambda *_: next(losses))
     parties, label, params = watched(task, tables=9, patience=2)
     found = train_federated(
-        parties, label, params, "masked", ahead=ahead, new_columns=None, network="memory"
+        parties, label, params, "masked", offline=ahead, new_columns=None, network="memory"
     )
     assert [part.n_tables for part in found.parts] == [2, 2, 2]
     assert len(found.losses) == 4
-    whole = train_watched(parties, label, params.model_copy(update={"patience": None})).model
-    assert (join(found.parts).feature == whole.feature[:2]).all()
+    whole = train_locally_with_losses(
+        parties, label, params.model_copy(update={"patience": None})
+    ).model
+    assert (join_parts(found.parts).feature == whole.feature[:2]).all()
 
 
 def test_the_reference_stops_as_early() -> None:
     """A label of noise is learned by heart: its loss on other rows grows soon."""
     parties, _, params = watched("classification", tables=30, patience=3, learning_rate=1.0)
     label = np.random.default_rng(3).integers(0, 2, N).astype(float)
-    plain = train_watched(parties, label, params)
+    plain = train_locally_with_losses(parties, label, params)
     assert plain.model.n_tables == int(np.argmin(plain.losses)) + 1
     assert len(plain.losses) == plain.model.n_tables + 3 < 30
     found = train_federated(parties, label, params, "masked")
     assert found.losses == pytest.approx(plain.losses, abs=1e-3)
-    assert join(found.parts).n_tables == plain.model.n_tables
+    assert join_parts(found.parts).n_tables == plain.model.n_tables
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_scores_out_of_bounds_end_it(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any loss is revealed."""
     parties, label, params = watched(task)
-    monkeypatch.setattr("privet.protocols.masked.validation.LARGEST_SCORE", 1)
-    monkeypatch.setattr("privet.protocols.masked.validation.LARGEST_RESIDUAL", 1)
+    monkeypatch.setattr("privet.protocols.masked.validation.MAX_SCORE", 1)
+    monkeypatch.setattr("privet.protocols.masked.validation.MAX_RESIDUAL", 1)
     with pytest.raises(ResultError, match=r"validation rows' (scores|residuals) of 1 and"):
         train_federated(parties, label, params, "masked")
 
@@ -171,20 +178,20 @@ def test_scores_out_of_bounds_end_it(task: str, monkeypatch: pytest.MonkeyPatch)
 def test_what_is_refused() -> None:
     parties, label, params = watched("regression")
     with pytest.raises(ParameterError, match="validation: the protocol paper"):
-        train_watched(parties, label, params, "paper")
+        train_locally_with_losses(parties, label, params, "paper")
     without = params.model_copy(update={"validation": 0.0, "patience": 2})
     with pytest.raises(ParameterError, match="patience"):
-        train_watched(parties, label, without, "masked")
+        train_locally_with_losses(parties, label, without, "masked")
     outlier = label.copy()
     outlier[-1] = 1e6
     with pytest.raises(DataError, match="more than 8 times"):
-        train_watched(parties, outlier, params, "masked")
+        train_locally_with_losses(parties, outlier, params, "masked")
 
 
 def test_rows_that_come_from_elsewhere() -> None:
     """The last rows are validation rows, whatever share of all they are."""
     parties, label, params = watched("classification")
     params = params.model_copy(update={"validation": 0.0, "patience": 9})
-    plain = train_watched(parties, label, params, n_validation=100)
-    found = train_watched(parties, label, params, "masked", n_validation=100)
+    plain = train_locally_with_losses(parties, label, params, n_validation=100)
+    found = train_locally_with_losses(parties, label, params, "masked", n_validation=100)
     assert found.losses == pytest.approx(plain.losses, abs=1e-4)

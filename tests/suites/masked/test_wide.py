@@ -10,16 +10,16 @@ from unittest.mock import ANY
 import numpy as np
 import pytest
 
-from privet.boosting.cost_estimate import Estimate, estimate
-from privet.boosting.model_part import join
-from privet.boosting.simulation import train, train_federated
+from privet.boosting.cost_estimate import CostEstimate, estimate_cost
+from privet.boosting.model_part import join_parts
+from privet.boosting.simulation import train_federated, train_locally
 from privet.errors import ParameterError
 from privet.gates.masked import value
-from privet.protocols.masked.bounds import bounds_of_squares
+from privet.protocols.masked.bounds import plan_residual_checks
 from privet.protocols.masked.precision import rows as units_module
-from privet.protocols.masked.precision.rows import most_noise
+from privet.protocols.masked.precision.rows import compute_max_noise
 from privet.protocols.masked.precision.scores import Scales
-from privet.protocols.masked.protocol import MaskedSuite
+from privet.protocols.masked.protocol import MaskedProtocol
 from privet.spec.params import Params
 from privet.spec.plan import Ownership, Plan
 from tests.boosting.test_federation import bucketed, columns, label_of
@@ -49,27 +49,29 @@ def test_scales_for_many_rows(
 ) -> None:
     """None is refused up to 2^31 rows, and every bound holds."""
     params = Params(task=task, l2=l2, depth=depth)
-    plan = Plan(params, Ownership((0, 1), 1), n_samples, errors=errors)
-    scales = Scales.of(plan)
+    plan = Plan(params, Ownership((0, 1), 1), n_samples, n_lattice_errors=errors)
+    scales = Scales.from_plan(plan)
     found = plan, scales
     no_room_for_overflow.hypothesis.inner_test(found)  # type: ignore[attr-defined]
     rows_have_room.hypothesis.inner_test(found)  # type: ignore[attr-defined]
     units = scales.units
     # What noise takes from sums is a 25th of l2, or an eighth, or as little as scores can tell.
-    (g_bits, _), (h_bits, _) = units.rows
-    assert Fraction(most_noise(plan), 1 << h_bits) <= Fraction(l2) / 25
-    if units.wide:
-        assert Fraction(most_noise(plan), 1 << g_bits) <= Fraction(l2) / 8 or g_bits == 26
+    (g_bits, _), (h_bits, _) = units.row_formats
+    assert Fraction(compute_max_noise(plan), 1 << h_bits) <= Fraction(l2) / 25
+    if units.is_wide:
+        assert Fraction(compute_max_noise(plan), 1 << g_bits) <= Fraction(l2) / 8 or g_bits == 26
     # What G loses before it is squared is a small part of all samples, however many.
-    assert Fraction(2) ** (scales.g_drop - units.g_bits) * (1 << 27) <= max(n_samples, 1 << 18)
+    assert Fraction(2) ** (scales.gradient_dropped_bits - units.g_bits) * (1 << 27) <= max(
+        n_samples, 1 << 18
+    )
 
 
 @pytest.mark.parametrize("classes", [3, 8])
 @pytest.mark.parametrize("n_samples", [10**7, 10**8])
 def test_scales_for_several_classes(n_samples: int, classes: int) -> None:
     params = Params(task="classification", classes=classes)
-    plan = Plan(params, Ownership((0, 1), 1), n_samples, errors=6)
-    found = plan, Scales.of(plan)
+    plan = Plan(params, Ownership((0, 1), 1), n_samples, n_lattice_errors=6)
+    found = plan, Scales.from_plan(plan)
     no_room_for_overflow.hypothesis.inner_test(found)  # type: ignore[attr-defined]
     rows_have_room.hypothesis.inner_test(found)  # type: ignore[attr-defined]
 
@@ -78,9 +80,9 @@ def test_scales_for_several_classes(n_samples: int, classes: int) -> None:
 def test_squares_are_checked_step_by_step(n_samples: int) -> None:
     """Whatever residuals are, no sum of squares wraps before a coarser one was found too large."""
     params = Params(task="regression", tables=10)
-    plan = Plan(params, Ownership((0, 1), 1), n_samples, errors=6, monotone=(1, 0))
-    units = Scales.of(plan).units
-    bounds = bounds_of_squares(plan, units)
+    plan = Plan(params, Ownership((0, 1), 1), n_samples, n_lattice_errors=6, monotone=(1, 0))
+    units = Scales.from_plan(plan).units
+    bounds = plan_residual_checks(plan, units)
     off = Fraction(1 + int(np.ceil(np.sqrt(n_samples))))
     # The root of the sum of squares, in units of sums, before anything was checked.
     most = off * (3 << (units.g_ring.bits - 2))
@@ -95,38 +97,38 @@ def test_what_is_refused() -> None:
     """With lattice masks, by what is left to them; with uniform ones, with a word about lattice."""
     insisting = federation("classification", 4, 8, masks="lattice", depth=10, l2=0.3)
     with pytest.raises(ParameterError, match=r"masks: .* would need 65 bits, and have 64: use a l"):
-        insisting.plan(1 << 33)
+        insisting.make_plan(1 << 33)
     tiny = federation("regression", 4, 2, masks="lattice", l2=1e-6)
     with pytest.raises(ParameterError, match=r"lattice masks 20 bits below a count.* needs 29"):
-        tiny.plan(10**7)
+        tiny.make_plan(10**7)
     uniform = federation("classification", 4, 2, masks="uniform")
     with pytest.raises(ParameterError, match="leave 11: use lattice masks, or fewer samples"):
-        uniform.plan(5 * 10**6)
+        uniform.make_plan(5 * 10**6)
     regression = federation("regression", 4, 2, masks="uniform")
     with pytest.raises(ParameterError, match="bring them closer together, or use lattice masks"):
-        regression.plan(5 * 10**6)
+        regression.make_plan(5 * 10**6)
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_masks_are_lattice_ones_where_uniform_ones_do_not_fit(task: str) -> None:
     chosen = federation(task, 4, 2)
-    plan = chosen.plan(10**7)
-    assert plan.errors == 6
-    assert Scales.of(plan).units.wide
-    found = estimate(chosen, plan)
+    plan = chosen.make_plan(10**7)
+    assert plan.n_lattice_errors == 6
+    assert Scales.from_plan(plan).units.is_wide
+    found = estimate_cost(chosen, plan)
     assert found.masks == "lattice"
-    published = MaskedSuite.published(plan)
-    assert published.columns == 4096
+    published = MaskedProtocol.choose_publication_format(plan)
+    assert published.n_columns == 4096
     assert 44 < published.ring.bits <= 50
 
 
 def test_weights_of_many_rows() -> None:
     """A classification's weights leave derivatives fewer bits, and in the end too few."""
-    weighted = replace(federation("classification", 4, 2), weighted=True)
+    weighted = replace(federation("classification", 4, 2), is_weighted=True)
     for n_samples in (1_048_000, 2 * 10**6, 10**7):
-        estimate(weighted, weighted.plan(n_samples))
+        estimate_cost(weighted, weighted.make_plan(n_samples))
     with pytest.raises(ParameterError, match=r"weights: .* leave masked 15 fraction bits"):
-        weighted.plan(10**8)
+        weighted.make_plan(10**8)
 
 
 # Trainings.
@@ -160,7 +162,7 @@ def check(
     chosen: dict[str, Any],
     dealers: int,
     weight: np.ndarray | None = None,
-) -> Estimate:
+) -> CostEstimate:
     """Tests as in the clear, leaf values nearly so, and what it costs as counted."""
     x = columns(5)
     label = label_of(x, task)
@@ -169,17 +171,23 @@ def check(
     values = {"tables": 3, "depth": 3, "buckets": 8, "learning_rate": 0.5, **chosen}
     params = Params(task=task, masks="lattice", **values)
     parties = bucketed(x, [2, 3], 8)
-    reference = train(parties, label, params, weight=weight)
-    due: list[Estimate] = []
+    reference = train_locally(parties, label, params, sample_weight=weight)
+    due: list[CostEstimate] = []
     federated = train_federated(
-        parties, label, params, "masked", dealers=dealers, weight=weight, on_estimate=due.append
+        parties,
+        label,
+        params,
+        "masked",
+        n_dealers=dealers,
+        sample_weight=weight,
+        on_estimate=due.append,
     )
-    model = join(federated.parts)
+    model = join_parts(federated.parts)
     assert (model.feature == reference.feature).all()
     assert (model.bucket == reference.bucket).all()
     unit = label.std() if task == "regression" else 1.0
     assert np.abs(model.leaf_values - reference.leaf_values).max() < unit * 2.0**-12
-    assert metered(federated) == (due[0].rounds, due[0].online, due[0].offline)
+    assert metered(federated) == (due[0].rounds, due[0].online_bytes, due[0].offline_bytes)
     return due[0]
 
 
@@ -210,5 +218,5 @@ def test_with_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_some_rows_at_a_time(task: str, dealers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is dealt for blocks of rows takes as many rounds and bytes as for all at once."""
     whole = check(task, {}, dealers)
-    monkeypatch.setattr(value, "AT_ONCE", 64)
-    assert check(task, {}, dealers) == replace(whole, memory=ANY)
+    monkeypatch.setattr(value, "BLOCK_ROWS", 64)
+    assert check(task, {}, dealers) == replace(whole, memory_bytes=ANY)

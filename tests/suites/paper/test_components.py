@@ -10,27 +10,27 @@ import pytest
 
 from privet.arithmetic.rings import Z32, Z64, Ring, signed
 from privet.arithmetic.shares import Share
-from privet.gates.arithmetic import multiply_fixed, truncate
+from privet.gates.arithmetic import multiply_fixed_point, truncate
 from privet.gates.beaver import multiply, square
 from privet.protocols.paper.algorithms import (
-    FIXED,
-    ITERATIONS,
-    START_BITS,
-    argmin,
+    FIXED_POINT,
+    N_NEWTON_ITERATIONS,
+    RECIPROCAL_START_BITS,
     bucket_ends,
-    discretize,
+    choose_reciprocal_bits,
+    compute_reciprocal,
+    compute_sigmoid,
     divide,
-    infer,
-    nearest_cuts,
-    reciprocal,
-    reciprocal_bits,
-    sigmoid,
-    sort_order,
-    split,
+    find_nearest_cuts,
+    infer_scores,
+    reveal_argmin,
+    sort_feature,
+    split_nodes,
+    sum_by_bucket,
 )
-from privet.protocols.paper.gates import less
-from privet.protocols.protocol import AppliedTests
-from privet.runtime.cost import Cost, cost_of
+from privet.protocols.paper.gates import less_than
+from privet.protocols.protocol import AppliedSplits
+from privet.runtime.cost import Cost, count_program_cost
 from privet.runtime.runtime import Runtime
 from tests.gates.test_gates import run
 from tests.gates.test_gates import split as cut
@@ -63,12 +63,14 @@ def total(views: list[View], ring: Ring = Z64) -> np.ndarray:
 
 def cost(n: int, program: Any, *shapes: tuple[int, ...], ring: Ring = Z64, **options: Any) -> Cost:
     """What a program costs on values of some shapes."""
-    return cost_of(partial(program, **options), n, *(Share.unknown(s, ring) for s in shapes))
+    return count_program_cost(
+        partial(program, **options), n, *(Share.unknown(s, ring) for s in shapes)
+    )
 
 
 def fixed_product(n: int, shape: tuple[int, ...]) -> Cost:
     """What a product of fixed-point numbers costs."""
-    return cost(n, multiply_fixed, shape, shape, bits=20)
+    return cost(n, multiply_fixed_point, shape, shape, bits=20)
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -76,26 +78,26 @@ def fixed_product(n: int, shape: tuple[int, ...]) -> Cost:
 def test_reciprocal(n: int, least: float) -> None:
     """From the least to the largest value: Newton's error, and the rounding of the last steps."""
     y = np.concatenate([least * np.geomspace(1, 100, 50), np.geomspace(1, 1 << 20, 200) + least])
-    y = FIXED.decode(FIXED.encode(np.minimum(y, 1 << 20)))
-    bits = reciprocal_bits(least)
-    gate = partial(reciprocal, bits=bits)
-    result, found_cost, _ = run(gate, [FIXED.encode(y)], [Z64], n, Z64)
+    y = FIXED_POINT.decode(FIXED_POINT.encode(np.minimum(y, 1 << 20)))
+    bits = choose_reciprocal_bits(least)
+    gate = partial(compute_reciprocal, bits=bits)
+    result, found_cost, _ = run(gate, [FIXED_POINT.encode(y)], [Z64], n, Z64)
     found = signed(result) / 2.0**bits
     units = n - n // 2
-    start = units * 2.0 ** (START_BITS - bits)
+    start = units * 2.0 ** (RECIPROCAL_START_BITS - bits)
     # After 20 squarings exp(-y) is left, for a start that rounding made a little larger or smaller;
     # the last iteration's rounding adds to it, and the one's before, squared.
     rounding = units * (1 + y) * 2.0**-bits
     rounding += 4 * rounding**2
     assert (1 - found * y <= np.exp(-y * (1 - start)) + rounding).all()
     assert (1 - found * y >= np.exp(-y * (1 + start)) - rounding).all()
-    assert found_cost == fixed_product(n, y.shape) * (2 * ITERATIONS)
+    assert found_cost == fixed_product(n, y.shape) * (2 * N_NEWTON_ITERATIONS)
 
 
 def test_the_reciprocal_of_one_is_off_by_a_third() -> None:
     """The paper's start and iterations: 1/e of the error is left at y = 1, nothing from 16 up."""
     y = np.array([1.0, 2.0, 4.0, 16.0, 1000.0])
-    result, _, _ = run(partial(reciprocal, bits=30), [FIXED.encode(y)], [Z64], 3, Z64)
+    result, _, _ = run(partial(compute_reciprocal, bits=30), [FIXED_POINT.encode(y)], [Z64], 3, Z64)
     error = 1 - signed(result) / 2.0**30 * y
     assert error == pytest.approx(np.exp(-y), abs=0.001)
 
@@ -105,35 +107,35 @@ def test_divide(n: int) -> None:
     rng = np.random.default_rng(n)
     y = rng.uniform(16, 20_000, 300)
     x = y * rng.uniform(-1, 1, 300)
-    inputs = [FIXED.encode(x), FIXED.encode(y)]
+    inputs = [FIXED_POINT.encode(x), FIXED_POINT.encode(y)]
     result, found_cost, _ = run(divide, inputs, [Z64, Z64], n, Z64)
     units = n - n // 2
     relative = np.exp(-y * (1 - units / 1024)) + 1.01 * units * (1 + y) * 2.0**-30
-    bound = np.abs(x / y) * relative + (units + 1) * FIXED.unit
-    assert (np.abs(FIXED.decode(result) - x / y) <= bound).all()
-    assert found_cost == fixed_product(n, x.shape) * (2 * ITERATIONS + 1)
+    bound = np.abs(x / y) * relative + (units + 1) * FIXED_POINT.resolution
+    assert (np.abs(FIXED_POINT.decode(result) - x / y) <= bound).all()
+    assert found_cost == fixed_product(n, x.shape) * (2 * N_NEWTON_ITERATIONS + 1)
 
 
 @pytest.mark.parametrize("n", PARTIES)
 def test_sigmoid(n: int) -> None:
     x = np.linspace(-12, 12, 481)
-    result, found_cost, _ = run(sigmoid, [FIXED.encode(x)], [Z64], n, Z64)
+    result, found_cost, _ = run(compute_sigmoid, [FIXED_POINT.encode(x)], [Z64], n, Z64)
     true = 1 / (1 + np.exp(-x))
-    assert np.abs(FIXED.decode(result) - true).max() < 0.0066
+    assert np.abs(FIXED_POINT.decode(result) - true).max() < 0.0066
     assert found_cost == sigmoid_cost(x.shape, n, 2)
 
 
 def sigmoid_cost(shape: tuple[int, ...], n: int, squarings: int) -> Cost:
     both = (2, *shape)
-    power = cost(n, square, both) + cost(n, truncate, both, bits=20)
-    quotient = fixed_product(n, shape) * (2 * ITERATIONS + 1)
-    return cost(n, truncate, shape, bits=3) + power * squarings + quotient
+    power = cost(n, square, both) + cost(n, truncate, both, dropped_bits=20)
+    quotient = fixed_product(n, shape) * (2 * N_NEWTON_ITERATIONS + 1)
+    return cost(n, truncate, shape, dropped_bits=3) + power * squarings + quotient
 
 
 def test_sigmoid_far_out_stays_on_its_side() -> None:
     x = np.array([-44.0, -20.0, -13.0, 13.0, 20.0, 44.0])
-    result, _, _ = run(sigmoid, [FIXED.encode(x)], [Z64], 3, Z64)
-    assert ((FIXED.decode(result) - 0.5) * np.sign(x) > 0.28).all()
+    result, _, _ = run(compute_sigmoid, [FIXED_POINT.encode(x)], [Z64], 3, Z64)
+    assert ((FIXED_POINT.decode(result) - 0.5) * np.sign(x) > 0.28).all()
 
 
 def test_more_squarings_come_closer() -> None:
@@ -141,9 +143,9 @@ def test_more_squarings_come_closer() -> None:
     true = 1 / (1 + np.exp(-x))
     errors = []
     for squarings in (1, 2, 3, 4):
-        gate = partial(sigmoid, squarings=squarings)
-        result, found_cost, _ = run(gate, [FIXED.encode(x)], [Z64], 2, Z64)
-        errors.append(np.abs(FIXED.decode(result) - true).max())
+        gate = partial(compute_sigmoid, squarings=squarings)
+        result, found_cost, _ = run(gate, [FIXED_POINT.encode(x)], [Z64], 2, Z64)
+        errors.append(np.abs(FIXED_POINT.decode(result) - true).max())
         assert found_cost == sigmoid_cost(x.shape, 2, squarings)
     assert errors[0] > 2 * errors[1] > 6 * errors[2] > 18 * errors[3]
 
@@ -156,13 +158,13 @@ def test_discretize(n: int, count: int, buckets: int) -> None:
     owners = [0, 1, 1, n - 1]
     bucket = rng.integers(0, buckets, (len(owners), count)).astype(np.uint8)
     vectors = rng.integers(0, 1 << 63, (3, count), dtype=np.uint64)
-    orders = [sort_order(column) for column in bucket]
+    orders = [sort_feature(column) for column in bucket]
 
     def component(runtime: Runtime, share: Share) -> Share:
         known = [
             o if owner == runtime.index else None for o, owner in zip(orders, owners, strict=True)
         ]
-        return discretize(runtime, share, known, owners, buckets)
+        return sum_by_bucket(runtime, share, known, owners, buckets)
 
     views, found_cost = on_shares(component, vectors, n)
     ends = bucket_ends(count, buckets)
@@ -186,10 +188,14 @@ def test_a_test_never_parts_equal_values() -> None:
     """The owner takes the border nearest to where SecDisc cut."""
     bucket = np.repeat([0, 1, 2, 3], [10, 70, 10, 10]).astype(np.uint8)
     # Cuts at 25, 50 and 75 of 100; the borders are at 10, 80 and 90.
-    assert nearest_cuts(bucket, 4).tolist() == [0, 1, 1]
-    assert nearest_cuts(np.zeros(100, dtype=np.uint8), 4).tolist() == [2, 2, 2]  # none: all pass
+    assert find_nearest_cuts(bucket, 4).tolist() == [0, 1, 1]
+    assert find_nearest_cuts(np.zeros(100, dtype=np.uint8), 4).tolist() == [
+        2,
+        2,
+        2,
+    ]  # none: all pass
     even = np.repeat(np.arange(8), 4).astype(np.uint8)
-    assert nearest_cuts(even, 8).tolist() == list(range(7))
+    assert find_nearest_cuts(even, 8).tolist() == list(range(7))
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -200,18 +206,22 @@ def test_argmin(n: int, shape: tuple[int, int]) -> None:
     values = rng.integers(-4, 4, shape) * (1 << 58)
 
     def component(runtime: Runtime, share: Share) -> Any:
-        return argmin(runtime, share, "position")
+        return reveal_argmin(runtime, share, "position")
 
     views, found_cost = on_shares(component, values.view(np.uint64), n)
     for view in views:
         assert view.result.tolist() == np.argmin(values, axis=1).tolist()
         (entry,) = view.ledger.entries
-        assert (entry.what, len(entry.to), entry.count) == ("position", n, shape[0])
+        assert (entry.disclosure, len(entry.recipients), entry.n_elements) == (
+            "position",
+            n,
+            shape[0],
+        )
     expected = Cost(1, n * (n - 1) * 8 * shape[0], 0)  # the positions
     rows, columns = shape
     while columns > 1:
         pairs = (rows, columns // 2)
-        expected += cost(n, less, pairs, pairs) + cost(n, multiply, (1, *pairs), (2, *pairs))
+        expected += cost(n, less_than, pairs, pairs) + cost(n, multiply, (1, *pairs), (2, *pairs))
         columns -= columns // 2
     assert found_cost == expected
 
@@ -224,7 +234,7 @@ def test_split(n: int, nodes: int) -> None:
     passes = rng.random(40) < 0.3
 
     def component(runtime: Runtime, share: Share) -> Share:
-        return split(runtime, share, passes if runtime.index == 1 else None, owner=1)
+        return split_nodes(runtime, share, passes if runtime.index == 1 else None, owner=1)
 
     views, found_cost = on_shares(component, gradients, n)
     children = total(views)
@@ -252,11 +262,11 @@ def test_infer(
     expected = np.take_along_axis(leaves, index, axis=1).sum(axis=0, dtype=ring.dtype)
 
     def component(runtime: Runtime, share: Share) -> Share:
-        tests = AppliedTests((tables, depth, count), None, None)
+        tests = AppliedSplits((tables, depth, count), None, None)
         if runtime.index >= 0:
             mine = fails * (owners == runtime.index)[..., None].astype(np.uint8)
-            tests = AppliedTests(tests.shape, owners, mine)
-        return infer(runtime, tests, share)
+            tests = AppliedSplits(tests.shape, owners, mine)
+        return infer_scores(runtime, tests, share)
 
     for block, sizes in ((1 << 22, [50]), (20 * tables * depth << depth, [20, 20, 10])):
         monkeypatch.setattr("privet.protocols.paper.algorithms._BLOCK", block)

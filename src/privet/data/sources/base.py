@@ -25,20 +25,20 @@ import pyarrow.fs as pafs
 from pydantic import field_validator
 
 from privet.arrays import IndexArray
-from privet.data.frame import listing, refuse_repeats
-from privet.data.parsing import is_text, kind_of
+from privet.data.frame import check_unique, format_names
+from privet.data.parsing import is_text, map_arrow_type
 from privet.errors import DataError, ParameterError, UnavailableError
-from privet.schema import Config, printable
+from privet.schema import Config, is_printable
 
 Separator = Literal[",", ";", "\t", "|"]
-ABOUT_CSV = ("separator", "quote", "encoding", "names")
+CSV_OPTION_NAMES = ("separator", "quote", "encoding", "names")
 """The options that are about CSV files only."""
 
 _CELLS = 1 << 20  # in a batch: 8 MB of numbers
-_FEWEST_ROWS = 256
+_MIN_ROWS_PER_BATCH = 256
 
 
-class SourceOptions(Config):
+class TableFormatOptions(Config):
     """What a table's owner may have to say about it; most tables say it themselves."""
 
     separator: Separator | None = None
@@ -54,112 +54,116 @@ class SourceOptions(Config):
 
     @field_validator("quote")
     @classmethod
-    def _one_character(cls, quote: str) -> str:
+    def _check_quote(cls, quote: str) -> str:
         if quote and (len(quote) > 1 or not quote.isascii() or not quote.isprintable()):
             raise ValueError(f"{quote!r} is no quote: give one character, or none")
         return quote
 
 
-class Source(ABC):
+class TableSource(ABC):
     """A table somewhere. Nothing is kept open between calls."""
 
-    def __init__(self, where: str, schema: pa.Schema) -> None:
-        self.where = where
+    def __init__(self, display_name: str, schema: pa.Schema) -> None:
+        self.display_name = display_name
         """How it is called in messages: a path, or "PostgreSQL query". There is no secret in it."""
         self.schema = schema
         """Its columns, with their types where the table is."""
-        refuse_repeats(schema.names, "column")
+        check_unique(schema.names, "column")
 
-    def names(self) -> list[str]:
+    def list_columns(self) -> list[str]:
         """Return the names of all columns, in order."""
         return list(self.schema.names)
 
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def iter_batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read these columns, in that order, a bounded number of rows at a time.
 
         Raises DataError at once if there are no such columns, and while reading if a row or a cell
         is damaged, or if there is no row at all.
         """
-        with naming(self.where):
+        with locate_errors(self.display_name):
             self._check(columns)
-            kinds = [self.plain_type(name) for name in columns]
-        return self._batches(list(columns), pa.schema(zip(columns, kinds, strict=True)))
+            kinds = [self.get_plain_type(name) for name in columns]
+        return self._iter_plain_batches(list(columns), pa.schema(zip(columns, kinds, strict=True)))
 
     @abstractmethod
-    def read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Read these columns as they are; no rows are no error here."""
 
-    def read_rows(self, columns: list[str], rows: IndexArray) -> Iterator[pa.RecordBatch]:
+    def read_selected(self, columns: list[str], rows: IndexArray) -> Iterator[pa.RecordBatch]:
         """Read these rows alone, counted from 0 and sorted; no rows are no error here either.
 
         Here all rows are read up to the last of these; a source that can skip some does.
         """
         end = 0
-        for batch in self.read(columns):
+        for batch in self.read_batches(columns):
             start, end = end, end + batch.num_rows
-            chosen = between(rows, start, end)
+            chosen = select_range(rows, start, end)
             if len(chosen):
-                yield picked(batch, chosen)
+                yield take_rows(batch, chosen)
             if not len(rows) or rows[-1] < end:
                 return
-        refuse_beyond(rows, end)
+        check_rows_exist(rows, end)
 
     @property
     def n_rows(self) -> int | None:
         """How many rows there are, where that is known without reading them."""
         return None
 
-    def plain_type(self, name: str) -> pa.DataType:
+    def get_plain_type(self, name: str) -> pa.DataType:
         """Return the type that a column comes in; refuse one whose values are not plain."""
-        return plain_type(name, self.schema.field(name).type)
+        return to_plain_type(name, self.schema.field(name).type)
 
     def _check(self, columns: Sequence[str]) -> None:
         if not columns:
             raise DataError("no column is chosen")
-        number = {name: number for number, name in enumerate(self.names(), start=1)}
+        number = {name: number for number, name in enumerate(self.list_columns(), start=1)}
         for name in columns:
             if name not in number:
-                raise DataError(f"there is no column {name!r}; there are {listing(self.names())}")
-            if not printable(name):
+                raise DataError(
+                    f"there is no column {name!r}; there are {format_names(self.list_columns())}"
+                )
+            if not is_printable(name):
                 raise DataError(
                     f"column {number[name]} is called {name!r}, which is no name; give it one, or "
                     "leave it out (an index, perhaps)"
                 )
 
-    def _batches(self, columns: list[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        rows, most = 0, rows_in_a_batch(len(columns))
-        with naming(self.where):
-            for batch in self.read(columns):
+    def _iter_plain_batches(
+        self, columns: list[str], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        rows, most = 0, compute_batch_rows(len(columns))
+        with locate_errors(self.display_name):
+            for batch in self.read_batches(columns):
                 for start in range(0, batch.num_rows, most):
-                    yield as_plain(batch.slice(start, most), schema)
+                    yield to_plain_batch(batch.slice(start, most), schema)
                 rows += batch.num_rows
             if rows == 0:
                 raise DataError("the table has no rows")
 
 
-def between(rows: IndexArray, start: int, end: int) -> IndexArray:
+def select_range(rows: IndexArray, start: int, end: int) -> IndexArray:
     """Return those of sorted rows that lie from start to end, counted from there."""
     first, last = np.searchsorted(rows, [start, end])
     found: IndexArray = rows[first:last] - start
     return found
 
 
-def picked(batch: pa.RecordBatch, rows: IndexArray) -> pa.RecordBatch:
+def take_rows(batch: pa.RecordBatch, rows: IndexArray) -> pa.RecordBatch:
     """Return some rows of a batch, sorted and each once."""
     if rows[-1] - rows[0] + 1 == len(rows):
         return batch.slice(int(rows[0]), len(rows))
-    columns = [_pickable(column) for column in batch.columns]
+    columns = [_to_takeable(column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names).take(pa.array(rows))
 
 
-def _pickable(column: pa.Array) -> pa.Array:
+def _to_takeable(column: pa.Array) -> pa.Array:
     """Return a column in a type of which Arrow can pick cells."""
     if isinstance(column, pa.RunEndEncodedArray):
         column = pc.run_end_decode(column)
     return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
 
 
-def refuse_beyond(rows: IndexArray, n_rows: int) -> None:
+def check_rows_exist(rows: IndexArray, n_rows: int) -> None:
     """Raise DataError if some of these rows are not among so many."""
     if len(rows) and rows[-1] >= n_rows:
         raise DataError(
@@ -168,86 +172,86 @@ def refuse_beyond(rows: IndexArray, n_rows: int) -> None:
         )
 
 
-def rows_in_a_batch(columns: int) -> int:
+def compute_batch_rows(columns: int) -> int:
     """Return how many rows of that many columns are read at a time."""
-    return max(_CELLS // columns, _FEWEST_ROWS)
+    return max(_CELLS // columns, _MIN_ROWS_PER_BATCH)
 
 
-def plain_type(name: str, kind: pa.DataType) -> pa.DataType:
+def to_plain_type(name: str, arrow_type: pa.DataType) -> pa.DataType:
     """Return the plain type that a column's values have; refuse one whose values have none."""
     types = pa.types
-    if isinstance(kind, pa.BaseExtensionType):
-        if kind.extension_name == "arrow.uuid":
+    if isinstance(arrow_type, pa.BaseExtensionType):
+        if arrow_type.extension_name == "arrow.uuid":
             return pa.large_string()
-        if kind.extension_name != "arrow.json":
-            return plain_type(name, kind.storage_type)
-    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-        return plain_type(name, kind.value_type)
-    if types.is_string_view(kind):
+        if arrow_type.extension_name != "arrow.json":
+            return to_plain_type(name, arrow_type.storage_type)
+    if types.is_dictionary(arrow_type) or types.is_run_end_encoded(arrow_type):
+        return to_plain_type(name, arrow_type.value_type)
+    if types.is_string_view(arrow_type):
         return pa.large_string()
-    if types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
+    if types.is_nested(arrow_type) or isinstance(arrow_type, pa.BaseExtensionType):
         raise DataError(
-            f"column {name!r} holds {kind}, several values in a cell: make columns of them, or "
-            "leave it out"
+            f"column {name!r} holds {arrow_type}, several values in a cell: make columns of them, "
+            "or leave it out"
         )
-    if kind_of(kind) is None and not is_text(kind):
+    if map_arrow_type(arrow_type) is None and not is_text(arrow_type):
         raise DataError(
-            f"column {name!r} holds {kind}: write it as numbers, text, dates or timestamps, or "
-            "leave it out"
+            f"column {name!r} holds {arrow_type}: write it as numbers, text, dates or timestamps, "
+            "or leave it out"
         )
-    return kind
+    return arrow_type
 
 
-def as_plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def to_plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch with its columns in these plain types."""
-    columns = map(_as_plain, batch.columns, schema.types)
+    columns = map(_to_plain_array, batch.columns, schema.types)
     return pa.RecordBatch.from_arrays(list(columns), schema=schema)
 
 
-def _as_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _to_plain_array(column: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if isinstance(column, pa.RunEndEncodedArray):
         column = pc.run_end_decode(column)
     if column.type == pa.binary(16):
-        column = _uuids_as_text(column)
-    return column if column.type == kind else column.cast(kind)
+        column = _format_uuids(column)
+    return column if column.type == arrow_type else column.cast(arrow_type)
 
 
-def _uuids_as_text(column: pa.Array) -> pa.Array:
+def _format_uuids(column: pa.Array) -> pa.Array:
     """Return 16 bytes each as text, in groups of 4, 2, 2, 2 and 6."""
     digits = pa.array([None if cell is None else cell.hex() for cell in column.to_pylist()])
     groups = "([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})"
     return pc.replace_substring_regex(digits, groups, r"\1-\2-\3-\4-\5")
 
 
-class NamedError(DataError):
+class LocatedDataError(DataError):
     """What is wrong with a table, and where that is."""
 
 
 @contextlib.contextmanager
-def naming(where: str) -> Iterator[None]:
+def locate_errors(display_name: str) -> Iterator[None]:
     """Put where the table is before what went wrong with it, unless it is there, in one line."""
     try:
         yield
-    except NamedError:
+    except LocatedDataError:
         raise
     except DataError as error:
-        raise NamedError(f"{where}: {error}") from None
+        raise LocatedDataError(f"{display_name}: {error}") from None
     except (FileNotFoundError, NotADirectoryError):
-        raise NamedError(f"{where}: No such file or directory") from None
+        raise LocatedDataError(f"{display_name}: No such file or directory") from None
     except PermissionError:
-        raise NamedError(f"{where}: Permission denied") from None
+        raise LocatedDataError(f"{display_name}: Permission denied") from None
     except (pa.ArrowException, OSError) as error:
-        raise NamedError(f"{where}: cannot be read: {one_line(error)}") from None
+        raise LocatedDataError(f"{display_name}: cannot be read: {get_first_line(error)}") from None
 
 
-def one_line(error: Exception) -> str:
+def get_first_line(error: Exception) -> str:
     """Return the first line of what a library has to say."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-Kind = Literal["CSV", "Parquet", "Arrow file", "Arrow stream"]
+FileFormat = Literal["CSV", "Parquet", "Arrow file", "Arrow stream"]
 
 _COMPRESSIONS = {
     b"\x1f\x8b": "gzip",
@@ -255,12 +259,12 @@ _COMPRESSIONS = {
     b"\x04\x22\x4d\x18": "lz4",
 }
 _BZ2 = re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)")  # its first block, or an empty file's end
-_KINDS: dict[bytes, Kind] = {
+_FORMATS_BY_MAGIC: dict[bytes, FileFormat] = {
     b"PAR1": "Parquet",
     b"ARROW1\x00\x00": "Arrow file",
     b"\xff\xff\xff\xff": "Arrow stream",
 }
-_REFUSED = {
+_UNSUPPORTED_FORMATS = {
     b"PARE": "Parquet with an encrypted footer",
     b"FEA1": "Feather of version 1",
     b"ORC": "ORC",
@@ -281,7 +285,7 @@ class Location:
     filesystem: pafs.FileSystem
     path: str
     """As the file system calls it."""
-    where: str
+    display_name: str
     """As messages do."""
 
     def is_folder(self) -> bool:
@@ -293,11 +297,11 @@ class Location:
             raise DataError("neither a file nor a folder")
         return bool(kind == pafs.FileType.Directory)
 
-    def stream(self) -> pa.NativeFile:
+    def open_stream(self) -> pa.NativeFile:
         """Open a file to read it from its beginning to its end, decompressed."""
         return self.filesystem.open_input_stream(self.path, compression=self._compression)
 
-    def file(self) -> pa.NativeFile:
+    def open_file(self) -> pa.NativeFile:
         """Open a file to read it here and there.
 
         One that is compressed as a whole is decompressed into memory first: its format compresses
@@ -305,18 +309,18 @@ class Location:
         """
         if self._compression is None:
             return self.filesystem.open_input_file(self.path)
-        with self.stream() as stream:
+        with self.open_stream() as stream:
             return pa.BufferReader(stream.read_buffer())
 
     @cached_property
-    def kind(self) -> Kind:
+    def file_format(self) -> FileFormat:
         """What a file is: CSV if nothing else."""
-        with self.stream() as stream:
+        with self.open_stream() as stream:
             beginning = stream.read(_BEGINNING)
-        for mark, what in _REFUSED.items():
+        for mark, what in _UNSUPPORTED_FORMATS.items():
             if beginning.startswith(mark):
                 raise DataError(f"this is {what}: write the table as CSV, Parquet or Arrow")
-        kinds = (kind for mark, kind in _KINDS.items() if beginning.startswith(mark))
+        kinds = (kind for mark, kind in _FORMATS_BY_MAGIC.items() if beginning.startswith(mark))
         return next(kinds, "CSV")
 
     @cached_property
@@ -329,24 +333,24 @@ class Location:
         return next(names, None)
 
 
-def is_address(path: str | Path) -> bool:
+def is_url(path: str | Path) -> bool:
     """Tell an address such as s3://bucket/table from a path of this machine."""
     return isinstance(path, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
 
 
-def _is_text(path: str) -> bool:
+def _is_valid_utf8(path: str) -> bool:
     """Tell whether a name can be given to Arrow, which takes fewer than the system does."""
     return "\0" not in path and path.encode(errors="replace").decode() == path
 
 
-def locate(path: str | Path) -> Location:
+def resolve_location(path: str | Path) -> Location:
     """Find the file system that a path or an address names.
 
     Keys and passwords come from the environment or the store's own configuration, never in the
     address.
     """
-    if not is_address(path):
-        if not _is_text(str(path)):
+    if not is_url(path):
+        if not _is_valid_utf8(str(path)):
             raise DataError(f"{str(path)!r}: the name is no UTF-8, or has a 0 in it: rename it")
         return Location(pafs.LocalFileSystem(), str(path), str(path))
     where = re.sub(r"(?<=://)[^/]*:.*@", "", str(path)).partition("?")[0]
@@ -358,8 +362,8 @@ def locate(path: str | Path) -> Location:
     try:
         filesystem, inside = pafs.FileSystem.from_uri(str(path))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        said = one_line(error).replace(str(path), where)
+        said = get_first_line(error).replace(str(path), where)
         raise ParameterError(f"path: {where}: {said}") from None
     except (OSError, ImportError) as error:
-        raise UnavailableError(f"{where}: {one_line(error)}") from None
+        raise UnavailableError(f"{where}: {get_first_line(error)}") from None
     return Location(filesystem, inside, where)

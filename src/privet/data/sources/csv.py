@@ -25,19 +25,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from privet.data.sources.base import Location, Separator, Source, SourceOptions, one_line
+from privet.data.sources.base import (
+    Location,
+    Separator,
+    TableFormatOptions,
+    TableSource,
+    get_first_line,
+)
 from privet.errors import DataError
-from privet.schema import quoted
+from privet.schema import quote_untrusted
 
-_HEAD = 1 << 20  # bytes that are looked at
+_SAMPLE_BYTES = 1 << 20  # bytes that are looked at
 _ROWS = 200
-_CALLED = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-_UTF8_MARK = b"\xef\xbb\xbf"
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_UTF8_BOM = b"\xef\xbb\xbf"
+_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True)
-class Dialect:
+class CsvDialect:
     """How to read a CSV file, and what its columns are called."""
 
     separator: str
@@ -45,70 +51,72 @@ class Dialect:
     encoding: str
     names: tuple[str, ...]
     has_header: bool
-    skipped: int
+    skipped_bytes: int
     """How many bytes come before the first row: a byte-order mark, empty lines."""
 
 
-def find_dialect(stream: pa.NativeFile, options: SourceOptions) -> Dialect:
+def detect_dialect(stream: pa.NativeFile, options: TableFormatOptions) -> CsvDialect:
     """Tell how a file is written by its beginning."""
-    head = stream.read(_HEAD)
-    skipped = _before_the_first_row(head, options.encoding)
-    text, whole = _text(head[skipped:], len(head) < _HEAD, options.encoding)
+    head = stream.read(_SAMPLE_BYTES)
+    skipped = _find_first_row(head, options.encoding)
+    text, whole = _decode_sample(head[skipped:], len(head) < _SAMPLE_BYTES, options.encoding)
     separator = options.separator or _find_separator(text, whole, options)
-    first = _rows(text, separator, options.quote)[0]
+    first = _parse_sample_rows(text, separator, options.quote)[0]
     if options.names is None:
         _check_header(first, options.quote)
     elif len(options.names) != len(first):
         line = re.split("[\r\n]", text, maxsplit=1)[0]
         raise DataError(
             f"names: {len(options.names)} are given, and the first line has {len(first)} cells: "
-            f"{quoted(line)}"
+            f"{quote_untrusted(line)}"
         )
-    return Dialect(
+    return CsvDialect(
         separator=separator,
         quote=options.quote,
         encoding=options.encoding,
         names=tuple(name.strip() for name in options.names or first),
         has_header=options.names is None,
-        skipped=skipped,
+        skipped_bytes=skipped,
     )
 
 
-def _before_the_first_row(head: bytes, encoding: str) -> int:
-    if head.startswith(_UTF16_MARKS):
+def _find_first_row(sample: bytes, encoding: str) -> int:
+    if sample.startswith(_UTF16_BOMS):
         raise DataError("the text is in UTF-16: save it in UTF-8")
-    mark = len(_UTF8_MARK) if head.startswith(_UTF8_MARK) else 0
+    mark = len(_UTF8_BOM) if sample.startswith(_UTF8_BOM) else 0
     if mark and encoding != "utf-8":
         raise DataError(
             f"encoding: {encoding} is given, and the file says that it is UTF-8: leave it out"
         )
-    content = head[mark:].lstrip()
+    content = sample[mark:].lstrip()
     if not content:
         raise DataError("the file is empty")
-    blanks = head[: len(head) - len(content)]
+    blanks = sample[: len(sample) - len(content)]
     # A blank after the last line end may be an empty cell between tabs, so it belongs to the row.
     return max(mark, 1 + max(blanks.rfind(b"\n"), blanks.rfind(b"\r")))
 
 
-def _text(head: bytes, whole: bool, encoding: str) -> tuple[str, bool]:
+def _decode_sample(sample: bytes, is_complete: bool, encoding: str) -> tuple[str, bool]:
     """Return the head's whole lines; bytes that are not UTF-8 stay visible as surrogates."""
-    if b"\0" in head:
+    if b"\0" in sample:
         raise DataError("there are zero bytes in the file: save it as text in UTF-8")
-    if not whole:
-        end = max(head.rfind(b"\n"), head.rfind(b"\r"))
+    if not is_complete:
+        end = max(sample.rfind(b"\n"), sample.rfind(b"\r"))
         if end < 0:
-            raise DataError(f"the first line is longer than {_HEAD:,} bytes: this is no table")
-        head = head[:end]
-    return head.decode(encoding, errors="surrogateescape"), whole
+            raise DataError(
+                f"the first line is longer than {_SAMPLE_BYTES:,} bytes: this is no table"
+            )
+        sample = sample[:end]
+    return sample.decode(encoding, errors="surrogateescape"), is_complete
 
 
-def _find_separator(text: str, whole: bool, options: SourceOptions) -> str:
+def _find_separator(text: str, is_complete: bool, options: TableFormatOptions) -> str:
     possible: list[str] = [mark for mark in get_args(Separator) if mark != options.decimal]
     columns: dict[str, int] = {}
     odd_rows: dict[str, int] = {}
     for mark in possible:
-        counts = [len(row) for row in _rows(text, mark, options.quote)]
-        if not whole and len(counts) > 1:
+        counts = [len(row) for row in _parse_sample_rows(text, mark, options.quote)]
+        if not is_complete and len(counts) > 1:
             counts.pop()  # it may be cut off inside quotes
         if counts[0] > 1:
             columns[mark] = counts[0]
@@ -120,12 +128,14 @@ def _find_separator(text: str, whole: bool, options: SourceOptions) -> str:
     if options.names is not None:
         best = [mark for mark in best if columns[mark] == len(options.names)] or best
     if len(best) > 1:
-        choices = " or ".join(f"{_CALLED[mark]} ({columns[mark]} columns)" for mark in best)
+        choices = " or ".join(
+            f"{_SEPARATOR_NAMES[mark]} ({columns[mark]} columns)" for mark in best
+        )
         raise DataError(f"columns are separated by {choices}: say which by separator = ...")
     return best[0]
 
 
-def _rows(text: str, separator: str, quote: str) -> list[list[str]]:
+def _parse_sample_rows(text: str, separator: str, quote: str) -> list[list[str]]:
     """Return the first rows that are not empty, if cells are separated so; at least one."""
     lines = csv.reader(
         io.StringIO(text, newline=""),
@@ -145,28 +155,32 @@ def _rows(text: str, separator: str, quote: str) -> list[list[str]]:
 
 def _check_header(names: list[str], quote: str) -> None:
     for number, name in enumerate(names, start=1):
-        refuse_blank_before_quote(name, quote, f"the header's cell {number}")
+        check_no_blank_before_quote(name, quote, f"the header's cell {number}")
         try:
             name.encode()
         except UnicodeEncodeError as error:
             byte = ord(name[error.start]) - 0xDC00
             shown = name.encode(errors="surrogateescape").decode("latin-1")
-            raise DataError(not_utf8(f"the header's cell {number}", byte, shown)) from None
+            raise DataError(
+                format_encoding_error(f"the header's cell {number}", byte, shown)
+            ) from None
 
 
-def not_utf8(what: str, byte: int, shown: str) -> str:
+def format_encoding_error(cell_name: str, byte: int, shown: str) -> str:
     """Say that a cell is not UTF-8, and what it is if it is Latin-1."""
     return (
-        f"{what} is not UTF-8: byte 0x{byte:02x}, in Latin-1 {quoted(shown, 40)!r}; save the file "
+        f"{cell_name} is not UTF-8: byte 0x{byte:02x}, in Latin-1 {quote_untrusted(shown, 40)!r}; "
+        "save the file "
         'in UTF-8, or say encoding = "latin-1"'
     )
 
 
-def refuse_blank_before_quote(cell: str, quote: str, what: str) -> None:
+def check_no_blank_before_quote(cell: str, quote: str, cell_name: str) -> None:
     """Refuse a cell whose quotes would become part of it."""
     if quote and cell[:1].isspace() and cell.lstrip().startswith(quote):
         raise DataError(
-            f"{what} has a blank before its quote: {quoted(cell, 40)}; write the file without such "
+            f"{cell_name} has a blank before its quote: {quote_untrusted(cell, 40)}; write the "
+            "file without such "
             'blanks, or say quote = "" if quotes are mere text'
         )
 
@@ -174,51 +188,49 @@ def refuse_blank_before_quote(cell: str, quote: str, what: str) -> None:
 _BLOCK = 2 << 20  # bytes that are parsed at a time: no row is longer
 _PRINTABLE = (0x21, 0x7E)  # the ASCII characters that are no blanks
 _OPEN_QUOTE = 'a quote that is not closed: correct it, or say quote = "" if quotes are mere text'
-_WRONG_NUMBER_OF_CELLS = re.compile(
-    r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL
-)
+_CELL_COUNT_ERROR = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
 
 
-class CsvSource(Source):
+class CsvSource(TableSource):
     """A CSV file."""
 
-    def __init__(self, location: Location, options: SourceOptions) -> None:
-        with location.stream() as stream:
-            self._dialect = find_dialect(stream, options)
+    def __init__(self, location: Location, options: TableFormatOptions) -> None:
+        with location.open_stream() as stream:
+            self._dialect = detect_dialect(stream, options)
         self._location = location
         names = self._dialect.names
-        super().__init__(location.where, pa.schema([(name, pa.string()) for name in names]))
+        super().__init__(location.display_name, pa.schema([(name, pa.string()) for name in names]))
 
-    def read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Read these columns as text."""
         dialect = self._dialect
-        rows, end = _Rows(dialect), secrets.token_hex(16)
+        rows, end = _RowCounter(dialect), secrets.token_hex(16)
         number = {name: number for number, name in enumerate(dialect.names)}
         numbers = [number[name] for name in columns]
-        with self._location.stream() as stream:
-            content = _Content(stream, dialect, _end_row(dialect, numbers[0], end))
+        with self._location.open_stream() as stream:
+            content = _Utf8Stream(stream, dialect, _make_end_row(dialect, numbers[0], end))
             try:
-                for parsed in _parse(content, dialect, numbers):
-                    cells, first_row = rows.take(parsed, end)
+                for parsed in _parse_audit_record(content, dialect, numbers):
+                    cells, first_row = rows.strip_extra_rows(parsed, end)
                     texts = [
                         _to_trimmed_text(column, name, first_row, dialect.quote)
                         for name, column in zip(columns, cells.columns, strict=True)
                     ]
                     yield pa.RecordBatch.from_arrays(texts, names=columns)
             except pa.ArrowInvalid as error:
-                raise rows.explained(error) from None
+                raise rows.explain(error) from None
         rows.check_end()
 
 
-class _Content(io.RawIOBase):
+class _Utf8Stream(io.RawIOBase):
     """The bytes of a file from its first row on, in UTF-8, with a row of our own at the end.
 
     Where that row is not read back as one, a quote was not closed and took it in.
     """
 
-    def __init__(self, stream: pa.NativeFile, dialect: Dialect, end_row: bytes) -> None:
+    def __init__(self, stream: pa.NativeFile, dialect: CsvDialect, end_row: bytes) -> None:
         self._chunks = self._read_chunks(stream, dialect, end_row)
-        self._ready = b""
+        self._buffer = b""
 
     def readable(self) -> bool:
         """Say yes: pyarrow asks."""
@@ -226,18 +238,18 @@ class _Content(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes, as many as are asked for unless these are the last."""
-        while size < 0 or len(self._ready) < size:
+        while size < 0 or len(self._buffer) < size:
             chunk = next(self._chunks, None)
             if chunk is None:
-                size = len(self._ready)
+                size = len(self._buffer)
                 break
-            self._ready += chunk
-        taken, self._ready = self._ready[:size], self._ready[size:]
+            self._buffer += chunk
+        taken, self._buffer = self._buffer[:size], self._buffer[size:]
         return taken
 
     @staticmethod
-    def _read_chunks(stream: pa.NativeFile, dialect: Dialect, end_row: bytes) -> Iterator[bytes]:
-        stream.read(dialect.skipped)
+    def _read_chunks(stream: pa.NativeFile, dialect: CsvDialect, end_row: bytes) -> Iterator[bytes]:
+        stream.read(dialect.skipped_bytes)
         last = b""
         while chunk := stream.read(_BLOCK):
             last = chunk[-1:]
@@ -247,13 +259,15 @@ class _Content(io.RawIOBase):
         yield end_row
 
 
-def _end_row(dialect: Dialect, number: int, end: str) -> bytes:
+def _make_end_row(dialect: CsvDialect, number: int, marker: str) -> bytes:
     """Return a row with this text in one column."""
     before, after = number, len(dialect.names) - number - 1
-    return f"{dialect.separator * before}{end}{dialect.separator * after}\n".encode()
+    return f"{dialect.separator * before}{marker}{dialect.separator * after}\n".encode()
 
 
-def _parse(content: _Content, dialect: Dialect, numbers: list[int]) -> Iterator[pa.RecordBatch]:
+def _parse_audit_record(
+    content: _Utf8Stream, dialect: CsvDialect, numbers: list[int]
+) -> Iterator[pa.RecordBatch]:
     """Parse the columns with these numbers, with the header as a row like the others."""
     columns = [f"f{number}" for number in numbers]
     yield from pacsv.open_csv(
@@ -277,19 +291,21 @@ def _parse(content: _Content, dialect: Dialect, numbers: list[int]) -> Iterator[
     )
 
 
-class _Rows:
+class _RowCounter:
     """Counts rows, so that what is wrong with one can be said."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: CsvDialect) -> None:
         self._dialect = dialect
         self._done = -1 if dialect.has_header else 0
         self._ended = False
 
-    def take(self, parsed: pa.RecordBatch, end: str) -> tuple[pa.RecordBatch, int]:
+    def strip_extra_rows(
+        self, parsed: pa.RecordBatch, end_marker: str
+    ) -> tuple[pa.RecordBatch, int]:
         """Return a batch without the header and our own last row, and its first row's number."""
         number = self._done + 1
         self._done += parsed.num_rows
-        if parsed.num_rows and parsed.column(0)[-1].as_py() == end.encode():
+        if parsed.num_rows and parsed.column(0)[-1].as_py() == end_marker.encode():
             self._ended = True
             parsed = parsed.slice(0, parsed.num_rows - 1)
         return (parsed, number) if number > 0 else (parsed.slice(1), 1)
@@ -299,29 +315,29 @@ class _Rows:
         if not self._ended:
             raise DataError(f"row {self._done} has {_OPEN_QUOTE}")
 
-    def explained(self, error: pa.ArrowInvalid) -> DataError:
+    def explain(self, error: pa.ArrowInvalid) -> DataError:
         """Say what is wrong with which row."""
         if "straddling object" in str(error):
             return DataError(
                 f"row {self._done + 1} is longer than {_BLOCK:,} bytes, or has {_OPEN_QUOTE}"
             )
-        found = _WRONG_NUMBER_OF_CELLS.search(str(error))
+        found = _CELL_COUNT_ERROR.search(str(error))
         if found is None:
-            return DataError(f"not CSV: {one_line(error)}")
+            return DataError(f"not CSV: {get_first_line(error)}")
         number, expected, there = (int(found[group]) for group in (1, 2, 3))
         what = (
             f"row {number - self._dialect.has_header} has {there} "
-            f"{'cell' if there == 1 else 'cells'}, and the {self._first} has {expected}"
+            f"{'cell' if there == 1 else 'cells'}, and the {self._first_row_name} has {expected}"
         )
         if "\n" in found[4]:  # within quotes; the last of these lines may be our own
             return DataError(f"{what}; correct it; or it has {_OPEN_QUOTE}")
         return DataError(
-            f"{what}: {quoted(found[4])}; correct it, or say separator and quote if they are "
-            f"others than {self._dialect.separator!r} and {self._dialect.quote!r}"
+            f"{what}: {quote_untrusted(found[4])}; correct it, or say separator and quote if they "
+            f"are others than {self._dialect.separator!r} and {self._dialect.quote!r}"
         )
 
     @property
-    def _first(self) -> str:
+    def _first_row_name(self) -> str:
         return "header" if self._dialect.has_header else "first row"
 
 
@@ -330,19 +346,19 @@ def _to_trimmed_text(cells: pa.Array, name: str, first_row: int, quote: str) -> 
     try:
         texts = cells.cast(pa.string())
     except pa.ArrowInvalid:
-        raise _not_utf8(cells, name, first_row) from None
-    if _all_printable(cells):
+        raise _find_encoding_error(cells, name, first_row) from None
+    if _has_no_blanks(cells):
         return texts
     trimmed = pc.utf8_trim_whitespace(texts)
     if quote:
         suspects = pc.indices_nonzero(pc.starts_with(trimmed, quote)).to_pylist()
         for place in suspects:
             what = f"column {name!r}, row {first_row + place}"
-            refuse_blank_before_quote(texts[place].as_py(), quote, what)
+            check_no_blank_before_quote(texts[place].as_py(), quote, what)
     return trimmed
 
 
-def _all_printable(cells: pa.Array) -> bool:
+def _has_no_blanks(cells: pa.Array) -> bool:
     """Tell whether there is no blank in any cell, as in columns of numbers: then none is cut."""
     buffer = cells.buffers()[2]
     if buffer is None:
@@ -352,11 +368,11 @@ def _all_printable(cells: pa.Array) -> bool:
     return not bool((letters - np.uint8(lowest) > highest - lowest).any())
 
 
-def _not_utf8(cells: pa.Array, name: str, first_row: int) -> DataError:
+def _find_encoding_error(cells: pa.Array, name: str, first_row: int) -> DataError:
     for row, cell in enumerate(cells.to_pylist(), start=first_row):
         try:
             cell.decode()
         except UnicodeDecodeError as error:
             what = f"column {name!r}, row {row}"
-            return DataError(not_utf8(what, cell[error.start], cell.decode("latin-1")))
+            return DataError(format_encoding_error(what, cell[error.start], cell.decode("latin-1")))
     raise AssertionError("all cells are UTF-8")

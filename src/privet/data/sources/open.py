@@ -18,62 +18,64 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from privet.arrays import IndexArray
-from privet.data.frame import listing
+from privet.data.frame import format_names
 from privet.data.sources.arrow import ArrowFileSource, ArrowStreamSource, ParquetSource
 from privet.data.sources.base import (
-    ABOUT_CSV,
-    Kind,
+    CSV_OPTION_NAMES,
+    FileFormat,
     Location,
-    Source,
-    SourceOptions,
-    between,
-    locate,
-    naming,
-    refuse_beyond,
+    TableFormatOptions,
+    TableSource,
+    check_rows_exist,
+    locate_errors,
+    resolve_location,
+    select_range,
 )
 from privet.data.sources.csv import CsvSource
-from privet.data.sources.postgres import WHERE, PostgresSource, Query
+from privet.data.sources.postgres import QUERY_DISPLAY_NAME, PostgresQuery, PostgresSource
 from privet.errors import DataError, ParameterError
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
-_ONE_OF = re.compile(r"([0-9]{5})-of-([0-9]{5})\.parquet")
+_INTEGER_PATTERN = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_SHARD_NAME_PATTERN = re.compile(r"([0-9]{5})-of-([0-9]{5})\.parquet")
 
 
 @dataclass(frozen=True)
-class Member:
+class PartitionedFile:
     """A file of a folder, and what the names of the folders in between say about its rows."""
 
     location: Location
-    values: dict[str, str | None]
+    partition_values: dict[str, str | None]
 
 
-def numbered(count: int) -> list[str]:
+def make_shard_names(count: int) -> list[str]:
     """Return names of so many files, from which it shows if one is missing later."""
     return [f"{number:05}-of-{count:05}.parquet" for number in range(count)]
 
 
-def members(folder: Location) -> list[Member]:
+def list_files(folder: Location) -> list[PartitionedFile]:
     """List a folder's files, in all folders below it too; refuse some that are not all."""
     found, names = [], dict[str, list[str]]()
     for info in folder.filesystem.get_file_info(pafs.FileSelector(folder.path, recursive=True)):
         steps = info.path[len(folder.path) :].strip("/").split("/")
         if info.type == pafs.FileType.File and not any(step[0] in "_." for step in steps):
-            where = "/".join([folder.where.rstrip("/"), *steps])
-            values = dict(_value(step) for step in steps[:-1] if "=" in step)
-            found.append(Member(Location(folder.filesystem, info.path, where), values))
+            where = "/".join([folder.display_name.rstrip("/"), *steps])
+            values = dict(_parse_partition_value(step) for step in steps[:-1] if "=" in step)
+            found.append(PartitionedFile(Location(folder.filesystem, info.path, where), values))
             names.setdefault(where.rpartition("/")[0], []).append(steps[-1])
     if not found:
         raise DataError("there is no table in this folder")
     for where in sorted(names):
-        with naming(where):
-            _refuse_some_of_many(names[where])
+        with locate_errors(where):
+            _check_shards_complete(names[where])
     return sorted(found, key=lambda member: member.location.path)
 
 
-def _refuse_some_of_many(names: Sequence[str]) -> None:
+def _check_shards_complete(names: Sequence[str]) -> None:
     """Raise DataError if files say how many they are, and are not as many."""
-    said = sorted({int(match[2]) for name in names if (match := _ONE_OF.fullmatch(name))})
+    said = sorted(
+        {int(match[2]) for name in names if (match := _SHARD_NAME_PATTERN.fullmatch(name))}
+    )
     if len(said) > 1:
         counts = ", ".join(map(str, said[:-1])) + f" and {said[-1]}"
         raise DataError(
@@ -81,61 +83,66 @@ def _refuse_some_of_many(names: Sequence[str]) -> None:
         )
     if not said:
         return
-    here, wanted = set(names), numbered(said[0])
+    here, wanted = set(names), make_shard_names(said[0])
     for name in sorted(here - set(wanted)):
-        if _ONE_OF.fullmatch(name):
+        if _SHARD_NAME_PATTERN.fullmatch(name):
             raise DataError(f"{name!r} is none of {said[0]} files: remove it")
     missing = [name for name in wanted if name not in here]
     if missing:
         are = "is" if len(missing) == 1 else "are"
         raise DataError(
-            f"{len(missing)} of {said[0]} files {are} missing, {listing(missing, 3)}: put back "
-            "what is missing, or write the table anew (privet shard)"
+            f"{len(missing)} of {said[0]} files {are} missing, {format_names(missing, 3)}: put "
+            "back what is missing, or write the table anew (privet shard)"
         )
 
 
-def _value(step: str) -> tuple[str, str | None]:
-    name, _, value = step.partition("=")
+def _parse_partition_value(folder_name: str) -> tuple[str, str | None]:
+    name, _, value = folder_name.partition("=")
     return unquote(name), None if value == _NO_VALUE else unquote(value)
 
 
-class FolderSource(Source):
+class FolderSource(TableSource):
     """Files of one kind with the same columns, read as one table."""
 
-    def __init__(self, folder: Location, files: Sequence[Source], found: Sequence[Member]) -> None:
+    def __init__(
+        self,
+        folder: Location,
+        files: Sequence[TableSource],
+        partitioned_files: Sequence[PartitionedFile],
+    ) -> None:
         self._files = list(files)
-        self._values = _columns(found)
+        self._values = _make_partition_columns(partitioned_files)
         first = self._files[0]
         for file in self._files[1:]:
-            with naming(file.where):
-                _refuse_other_names(file.names(), first)
+            with locate_errors(file.display_name):
+                _check_same_columns(file.list_columns(), first)
         for name in self._values:
-            if name in first.names():
+            if name in first.list_columns():
                 raise DataError(f"the column {name!r} is in the files and in the folders' names")
         fields = [pa.field(name, column.type) for name, column in self._values.items()]
-        super().__init__(folder.where, pa.schema([*first.schema, *fields]))
+        super().__init__(folder.display_name, pa.schema([*first.schema, *fields]))
 
-    def read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Read these columns of one file after the other."""
         for number, file in enumerate(self._files):
-            with naming(file.where):
-                for batch in file.read(self._inside(columns)):
-                    yield self._with_values(batch, number, columns)
+            with locate_errors(file.display_name):
+                for batch in file.read_batches(self._select_file_columns(columns)):
+                    yield self._add_partition_columns(batch, number, columns)
 
-    def read_rows(self, columns: list[str], rows: IndexArray) -> Iterator[pa.RecordBatch]:
+    def read_selected(self, columns: list[str], rows: IndexArray) -> Iterator[pa.RecordBatch]:
         """Read these rows, and nothing of files without any, where files say what they hold."""
         if self.n_rows is None:
-            yield from super().read_rows(columns, rows)
+            yield from super().read_selected(columns, rows)
             return
-        refuse_beyond(rows, self.n_rows)
+        check_rows_exist(rows, self.n_rows)
         end = 0
         for number, file in enumerate(self._files):
             start, end = end, end + (file.n_rows or 0)
-            wanted = between(rows, start, end)
+            wanted = select_range(rows, start, end)
             if len(wanted):
-                with naming(file.where):
-                    for batch in file.read_rows(self._inside(columns), wanted):
-                        yield self._with_values(batch, number, columns)
+                with locate_errors(file.display_name):
+                    for batch in file.read_selected(self._select_file_columns(columns), wanted):
+                        yield self._add_partition_columns(batch, number, columns)
 
     @property
     def n_rows(self) -> int | None:
@@ -143,12 +150,12 @@ class FolderSource(Source):
         counts = [file.n_rows for file in self._files]
         return None if None in counts else sum(count or 0 for count in counts)
 
-    def _inside(self, columns: list[str]) -> list[str]:
+    def _select_file_columns(self, columns: list[str]) -> list[str]:
         """Return which of these columns are in the files; at least one, by which rows count."""
         inside = [name for name in columns if name not in self._values]
-        return inside or self._files[0].names()[:1]
+        return inside or self._files[0].list_columns()[:1]
 
-    def _with_values(
+    def _add_partition_columns(
         self, batch: pa.RecordBatch, number: int, columns: list[str]
     ) -> pa.RecordBatch:
         """Return all columns of a batch, with those of the folders' names."""
@@ -161,43 +168,46 @@ class FolderSource(Source):
             names=columns,
         )
 
-    def plain_type(self, name: str) -> pa.DataType:
+    def get_plain_type(self, name: str) -> pa.DataType:
         """Return the type that holds a column's values of all files."""
         if name in self._values:
             return self._values[name].type
-        common = self._files[0].plain_type(name)
+        common = self._files[0].get_plain_type(name)
         for file in self._files[1:]:
-            with naming(file.where):
-                common = _common_type(name, common, file.plain_type(name))
+            with locate_errors(file.display_name):
+                common = _common_type(name, common, file.get_plain_type(name))
         return common
 
 
-def _columns(found: Sequence[Member]) -> dict[str, pa.Array]:
+def _make_partition_columns(files: Sequence[PartitionedFile]) -> dict[str, pa.Array]:
     """Return the columns that folders' names make, with a value for each file."""
-    names = list(found[0].values)
-    for member in found:
-        if list(member.values) != names:
-            with naming(member.location.where):
+    names = list(files[0].partition_values)
+    for member in files:
+        if list(member.partition_values) != names:
+            with locate_errors(member.location.display_name):
                 raise DataError(
-                    f"its folders name {listing(list(member.values))}, and those of "
-                    f"{found[0].location.where} name {listing(names)}"
+                    f"its folders name {format_names(list(member.partition_values))}, and those of "
+                    f"{files[0].location.display_name} name {format_names(names)}"
                 )
-    return {name: _column([member.values[name] for member in found]) for name in names}
+    return {
+        name: _make_partition_column([member.partition_values[name] for member in files])
+        for name in names
+    }
 
 
-def _column(values: Sequence[str | None]) -> pa.Array:
-    whole = all(value is None or _WHOLE.fullmatch(value) for value in values)
+def _make_partition_column(values: Sequence[str | None]) -> pa.Array:
+    whole = all(value is None or _INTEGER_PATTERN.fullmatch(value) for value in values)
     return pa.array(values, pa.string()).cast(pa.int64() if whole else pa.string())
 
 
-def _refuse_other_names(names: Sequence[str], first: Source) -> None:
-    here, there = set(names), set(first.names())
+def _check_same_columns(names: Sequence[str], first: TableSource) -> None:
+    here, there = set(names), set(first.list_columns())
     for name in names:
         if name not in there:
-            raise DataError(f"there is a column {name!r}, which {first.where} does not have")
-    for name in first.names():
+            raise DataError(f"there is a column {name!r}, which {first.display_name} does not have")
+    for name in first.list_columns():
         if name not in here:
-            raise DataError(f"there is no column {name!r}, which {first.where} has")
+            raise DataError(f"there is no column {name!r}, which {first.display_name} has")
 
 
 def _common_type(name: str, before: pa.DataType, here: pa.DataType) -> pa.DataType:
@@ -210,8 +220,8 @@ def _common_type(name: str, before: pa.DataType, here: pa.DataType) -> pa.DataTy
         ) from None
 
 
-_DEFAULTS = SourceOptions()
-_COLUMNAR: dict[Kind, Callable[[Location], Source]] = {
+_DEFAULTS = TableFormatOptions()
+_COLUMNAR: dict[FileFormat, Callable[[Location], TableSource]] = {
     "Parquet": ParquetSource,
     "Arrow file": ArrowFileSource,
     "Arrow stream": ArrowStreamSource,
@@ -219,49 +229,54 @@ _COLUMNAR: dict[Kind, Callable[[Location], Source]] = {
 
 
 def open_source(
-    table: str | Path | Query, options: SourceOptions | None = None, *, strict: bool = True
-) -> Source:
+    table: str | Path | PostgresQuery,
+    options: TableFormatOptions | None = None,
+    *,
+    strict: bool = True,
+) -> TableSource:
     """Find out what a table is, and what its columns are called.
 
     It is at a path, at an address that pyarrow knows (s3://, gs://, hdfs://, file://, ...) or what
     a query returns. Strictly, options that it has no use for are refused.
     """
-    options = options or SourceOptions()
-    if isinstance(table, Query):
+    options = options or TableFormatOptions()
+    if isinstance(table, PostgresQuery):
         if strict:
-            _refuse_options_about_csv(options, WHERE, "none")
-        with naming(WHERE):
+            _check_no_csv_options(options, QUERY_DISPLAY_NAME, "none")
+        with locate_errors(QUERY_DISPLAY_NAME):
             return PostgresSource(table)
-    location = locate(table)
-    with naming(location.where):
+    location = resolve_location(table)
+    with locate_errors(location.display_name):
         if not location.is_folder():
             return _open_file(location, options, strict)
         return _open_folder(location, options, strict)
 
 
-def _open_folder(folder: Location, options: SourceOptions, strict: bool) -> Source:
-    found = members(folder)
+def _open_folder(folder: Location, options: TableFormatOptions, strict: bool) -> TableSource:
+    found = list_files(folder)
     first, files = found[0].location, []
     for location in (member.location for member in found):
-        with naming(location.where):
-            if location.kind != first.kind:
+        with locate_errors(location.display_name):
+            if location.file_format != first.file_format:
                 raise DataError(
-                    f"this is {location.kind}, and {first.where} is {first.kind}: keep files of "
-                    "one kind in a folder"
+                    f"this is {location.file_format}, and {first.display_name} is "
+                    f"{first.file_format}: keep files of one kind in a folder"
                 )
             files.append(_open_file(location, options, strict))
     return FolderSource(folder, files, found)
 
 
-def _open_file(location: Location, options: SourceOptions, strict: bool) -> Source:
-    if location.kind == "CSV":
+def _open_file(location: Location, options: TableFormatOptions, strict: bool) -> TableSource:
+    if location.file_format == "CSV":
         return CsvSource(location, options)
     if strict:
-        _refuse_options_about_csv(options, location.where, location.kind)
-    return _COLUMNAR[location.kind](location)
+        _check_no_csv_options(options, location.display_name, location.file_format)
+    return _COLUMNAR[location.file_format](location)
 
 
-def _refuse_options_about_csv(options: SourceOptions, where: str, kind: str) -> None:
-    for option in ABOUT_CSV:
+def _check_no_csv_options(options: TableFormatOptions, display_name: str, file_format: str) -> None:
+    for option in CSV_OPTION_NAMES:
         if getattr(options, option) != getattr(_DEFAULTS, option):
-            raise ParameterError(f"{option}: is for CSV files, and {where} is {kind}: leave it out")
+            raise ParameterError(
+                f"{option}: is for CSV files, and {display_name} is {file_format}: leave it out"
+            )

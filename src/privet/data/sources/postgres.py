@@ -18,26 +18,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import field_validator
 
-from privet.data.sources.base import Source
+from privet.data.sources.base import TableSource
 from privet.errors import DataError, PrivetError, UnavailableError
 from privet.schema import Config
 
-WHERE = "PostgreSQL query"
+QUERY_DISPLAY_NAME = "PostgreSQL query"
 """How messages call it: there may be secrets in the query."""
 
 _TYPE = b"POSTGRESQL:type"
-_AS: Mapping[str, pa.DataType] = {"numeric": pa.float64(), "uuid": pa.large_string()}
+_TYPE_OVERRIDES: Mapping[str, pa.DataType] = {"numeric": pa.float64(), "uuid": pa.large_string()}
 # Money comes as a number of cents, or of whatever the server's locale says.
-_REFUSED = ("json", "jsonb", "money")
+_UNSUPPORTED_TYPES = ("json", "jsonb", "money")
 _EARLIEST = -2_440_588  # days before 1970: 4713 BC, as early as a date of PostgreSQL can be
 _DAY = 86_400_000_000
 
-_DRIVERS_WORDS = re.compile(
+_DRIVER_PREFIX_PATTERN = re.compile(
     r"^([A-Z_]+: )?(\[libpq\] )?(Failed to connect: |Execution error \[\w+\]: )?(ERROR: +)?"
 )
 
 
-class Query(Config):
+class PostgresQuery(Config):
     """What to ask which database."""
 
     sql: str
@@ -48,14 +48,14 @@ class Query(Config):
 
     @field_validator("sql")
     @classmethod
-    def _not_empty(cls, sql: str) -> str:
+    def _check_not_empty(cls, sql: str) -> str:
         if not sql.strip():
             raise ValueError("the query is empty")
         return sql
 
     @field_validator("database")
     @classmethod
-    def _without_secrets(cls, database: str) -> str:
+    def _check_no_secrets(cls, database: str) -> str:
         if re.fullmatch(r"[\w.-]+", database):
             return database
         if not re.match("postgres(ql)?://", database):
@@ -73,65 +73,66 @@ class Query(Config):
             )
         return database
 
-    def address(self) -> str:
+    def get_connection_uri(self) -> str:
         """Return what libpq is told; the environment has the rest."""
         if "://" in self.database:
             return self.database
         return f"postgresql:///?service={self.database}"
 
 
-class PostgresSource(Source):
+class PostgresSource(TableSource):
     """The rows that a query returns."""
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: PostgresQuery) -> None:
         self._query = query
-        with self._asking() as cursor:
-            schema = cursor.adbc_execute_schema(self._sql())
+        with self._open_cursor() as cursor:
+            schema = cursor.adbc_execute_schema(self._clean_sql())
         if not schema.names:
             raise DataError("the query returns no columns: write a SELECT")
         if any(_TYPE not in (field.metadata or {}) for field in schema):
-            raise UnavailableError(_install("a newer driver"))
-        super().__init__(WHERE, schema)
+            raise UnavailableError(_format_install_advice("a newer driver"))
+        super().__init__(QUERY_DISPLAY_NAME, schema)
 
-    def plain_type(self, name: str) -> pa.DataType:
+    def get_plain_type(self, name: str) -> pa.DataType:
         """Return the type that a column comes in; refuse one that has to be cast in the query."""
         field = self.schema.field(name)
         kind = field.metadata[_TYPE].decode()
-        if kind in _AS:
-            return _AS[kind]
+        if kind in _TYPE_OVERRIDES:
+            return _TYPE_OVERRIDES[kind]
         with contextlib.suppress(DataError):
-            if kind not in _REFUSED:
-                return super().plain_type(name)
+            if kind not in _UNSUPPORTED_TYPES:
+                return super().get_plain_type(name)
         shown = f"{kind[1:]}[]" if kind.startswith("_") else kind
         raise DataError(
             f"column {name!r} holds {shown}: cast it in the query to a number, text, a date or a "
             "timestamp, or leave it out"
         )
 
-    def read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Run the query, and read these of its columns."""
         rows = 0
-        with self._asking() as cursor:
-            cursor.execute(self._sql())
+        with self._open_cursor() as cursor:
+            cursor.execute(self._clean_sql())
             for batch in cursor.fetch_record_batch():
                 chosen = batch.select(columns)
                 for name, column in zip(columns, chosen.columns, strict=True):
-                    _refuse_infinite(name, column, rows)
+                    _check_finite_dates(name, column, rows)
                 yield chosen
                 rows += batch.num_rows
 
-    def _sql(self) -> str:
+    def _clean_sql(self) -> str:
         # The driver puts it in parentheses, out of which a comment at its end would run.
         return self._query.sql.strip().removesuffix(";") + "\n"
 
     @contextlib.contextmanager
-    def _asking(self) -> Iterator[Any]:
-        driver = _driver()
+    def _open_cursor(self) -> Iterator[Any]:
+        driver = _import_driver()
         try:
-            connection = driver.connect(self._query.address())
+            connection = driver.connect(self._query.get_connection_uri())
         except driver.Error as error:
             raise UnavailableError(
-                f"{WHERE}: no connection to the server: {_said(error)}; see PGHOST, PGPORT, "
+                f"{QUERY_DISPLAY_NAME}: no connection to the server: "
+                f"{_format_server_message(error)}; see PGHOST, PGPORT, "
                 "PGUSER, PGDATABASE and PGPASSFILE, or the service file"
             ) from None
         with contextlib.closing(connection):
@@ -140,38 +141,43 @@ class PostgresSource(Source):
                     cursor.execute("SET TRANSACTION READ ONLY")
                     yield cursor
             except (driver.Error, pa.ArrowException, OSError) as error:
-                raise _explained(error, connection, driver) from None
+                raise _explain(error, connection, driver) from None
 
 
-def _driver() -> Any:
+def _import_driver() -> Any:
     try:
         import adbc_driver_postgresql.dbapi as driver
     except ImportError:
-        raise UnavailableError(_install("a driver")) from None
+        raise UnavailableError(_format_install_advice("a driver")) from None
     return driver
 
 
-def _install(what: str) -> str:
-    return f"{WHERE}: needs {what}: pip install 'privet[postgres]', with Python 3.11 or later"
+def _format_install_advice(package: str) -> str:
+    return (
+        f"{QUERY_DISPLAY_NAME}: needs {package}: pip install 'privet[postgres]', with Python 3.11 "
+        "or later"
+    )
 
 
-def _explained(error: Exception, connection: Any, driver: Any) -> PrivetError:
+def _explain(error: Exception, connection: Any, driver: Any) -> PrivetError:
     """Tell a query that the server refuses from a server that is gone."""
     try:
         connection.rollback()
     except driver.Error:
-        return UnavailableError(f"{WHERE}: the server is gone: {_said(error)}; try again")
-    return DataError(_said(error))
+        return UnavailableError(
+            f"{QUERY_DISPLAY_NAME}: the server is gone: {_format_server_message(error)}; try again"
+        )
+    return DataError(_format_server_message(error))
 
 
-def _said(error: Exception) -> str:
+def _format_server_message(error: Exception) -> str:
     """Return the server's own words in one line, without the query and the driver's words."""
     details = dict(getattr(error, "details", None) or ())
     said = details.get(b"PG_DIAG_MESSAGE_PRIMARY", b"").decode(errors="replace")
-    return " ".join((said or _DRIVERS_WORDS.sub("", str(error))).split())
+    return " ".join((said or _DRIVER_PREFIX_PATTERN.sub("", str(error))).split())
 
 
-def _refuse_infinite(name: str, column: pa.Array, rows_before: int) -> None:
+def _check_finite_dates(name: str, column: pa.Array, rows_before: int) -> None:
     """Refuse dates that the driver makes early ones of, since it adds to the largest number."""
     if pa.types.is_date32(column.type):
         numbers, earliest = column.view(pa.int32()), _EARLIEST

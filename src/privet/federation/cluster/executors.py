@@ -24,39 +24,39 @@ from typing import Any
 
 from typing_extensions import Self
 
-from privet.config.party import PROOFS, Cluster
+from privet.config.party import TLS_FILE_KEYS, ClusterConfig
 from privet.errors import UnavailableError
-from privet.federation.cluster.worker import Load, Summons, work_on_all
-from privet.runtime.local.launcher import processes_with
+from privet.federation.cluster.worker import LoadRows, WorkerLaunch, run_workers
+from privet.runtime.local.launcher import create_process_context
 
-_ENDING = 5.0  # seconds for workers whose head has gone to find that out
-_REACHING = 10.0  # seconds for a scheduler to answer
-
-
-IN_THREADS = "threads of this process"
+_SHUTDOWN_SECONDS = 5.0  # seconds for workers whose head has gone to find that out
+_SCHEDULER_TIMEOUT_SECONDS = 10.0  # seconds for a scheduler to answer
 
 
-def in_processes(count: int) -> str:
+THREADS_DESCRIPTION = "threads of this process"
+
+
+def describe_processes(count: int) -> str:
     """Say where workers are that have so many processes here."""
     return f"{count} process{'es' * (count > 1)} on this machine"
 
 
-class Engine(ABC):
+class Executor(ABC):
     """Something that runs workers."""
 
-    apart = True
+    is_remote = True
     """Whether they are in other processes than this one, with memory of their own."""
 
     @property
     @abstractmethod
-    def where(self) -> str:
+    def description(self) -> str:
         """Where they are, in words, once they are placed."""
 
     @abstractmethod
-    def place(self, summonses: Sequence[Summons], here: Load) -> None:
-        """Start workers, without waiting for them; those in this process get their rows `here`."""
+    def submit(self, launches: Sequence[WorkerLaunch], load_local: LoadRows) -> None:
+        """Start workers without waiting; those in this process get their rows from `load_local`."""
 
-    def trouble(self) -> str:
+    def describe_failure(self) -> str:
         """Return what has happened to the engine itself, if that may be why workers are lost."""
         return ""
 
@@ -71,62 +71,62 @@ class Engine(ABC):
         self.close()
 
 
-class Threads(Engine):
+class ThreadExecutor(Executor):
     """Threads of this process, which have their rows from it."""
 
-    apart = False
+    is_remote = False
 
     def __init__(self) -> None:
         self._threads: list[threading.Thread] = []
 
     @property
-    def where(self) -> str:
+    def description(self) -> str:
         """Here."""
-        return IN_THREADS
+        return THREADS_DESCRIPTION
 
-    def place(self, summonses: Sequence[Summons], here: Load) -> None:
+    def submit(self, launches: Sequence[WorkerLaunch], load_local: LoadRows) -> None:
         """Start a thread for every worker."""
-        for each in summonses:
-            thread = threading.Thread(target=work_on_all, args=([each], here), daemon=True)
+        for each in launches:
+            thread = threading.Thread(target=run_workers, args=([each], load_local), daemon=True)
             thread.start()
             self._threads.append(thread)
 
     def close(self) -> None:
         """Wait for them a moment."""
-        until = time.monotonic() + _ENDING
+        until = time.monotonic() + _SHUTDOWN_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
 
 
-class Processes(Engine):
+class ProcessExecutor(Executor):
     """Processes on this machine, each for as many workers as are its share."""
 
-    def __init__(self, count: int, load: Load) -> None:
+    def __init__(self, count: int, load_rows: LoadRows) -> None:
         self._count = count
-        self._load = load
+        self._load_rows = load_rows
         self._processes: list[multiprocessing.process.BaseProcess] = []
         self._batches = 0
-        self._context = processes_with(load.__module__)
+        self._context = create_process_context(load_rows.__module__)
 
     @property
-    def where(self) -> str:
+    def description(self) -> str:
         """On this machine."""
-        return in_processes(self._batches)
+        return describe_processes(self._batches)
 
-    def place(self, summonses: Sequence[Summons], _: Load) -> None:
+    def submit(self, launches: Sequence[WorkerLaunch], _: LoadRows) -> None:
         """Start processes that have nothing of ours but summonses."""
-        batches = spread(summonses, self._count)
+        batches = split_launches(launches, self._count)
         self._batches = len(batches)  # no more than there are workers, whatever was asked for
         for batch in batches:
             process = self._context.Process(
-                target=_in_process, args=(batch, self._load), daemon=True
+                target=_run_in_process, args=(batch, self._load_rows), daemon=True
             )
             process.start()
             self._processes.append(process)
 
     def close(self) -> None:
         """Wait for them a moment, and end them."""
-        until = time.monotonic() + _ENDING
+        until = time.monotonic() + _SHUTDOWN_SECONDS
         for process in self._processes:
             process.join(max(0.0, until - time.monotonic()))
             if process.is_alive():
@@ -134,45 +134,47 @@ class Processes(Engine):
                 process.join()
 
 
-def _in_process(summonses: Sequence[Summons], load: Load) -> None:
+def _run_in_process(launches: Sequence[WorkerLaunch], load_rows: LoadRows) -> None:
     """Work in a process of our own, which ends with its head: Ctrl-C is the head's to hear."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    work_on_all(summonses, load)
+    run_workers(launches, load_rows)
 
 
-class Dask(Engine):
+class DaskExecutor(Executor):
     """Workers of a Dask cluster, each with a task for as many of ours as are its share."""
 
-    def __init__(self, cluster: Cluster, load: Load) -> None:
+    def __init__(self, cluster: ClusterConfig, load_rows: LoadRows) -> None:
         self._cluster = cluster
-        self._load = load
+        self._load_rows = load_rows
         self._tasks: list[Any] = []
-        self._reaching = ThreadPoolExecutor(1)
-        self._client = self._reaching.submit(self._reach)
+        self._connect_pool = ThreadPoolExecutor(1)
+        self._client = self._connect_pool.submit(self._connect)
 
-    def _reach(self) -> Any:
+    def _connect(self) -> Any:
         """Return a client of the scheduler, whose workers begin to import what ours need."""
-        client = _client(self._cluster)
-        for worker in _workers(client):
-            self._tasks.append(_submit(client, worker, _wake, self._load))
+        client = _connect_scheduler(self._cluster)
+        for worker in _list_dask_workers(client):
+            self._tasks.append(_submit(client, worker, _preload, self._load_rows))
         return client
 
     @property
-    def where(self) -> str:
+    def description(self) -> str:
         """At the scheduler's."""
         return f"Dask workers of {self._cluster.scheduler}"
 
-    def place(self, summonses: Sequence[Summons], _: Load) -> None:
+    def submit(self, launches: Sequence[WorkerLaunch], _: LoadRows) -> None:
         """Submit as many tasks as there are Dask workers, one to each, to be run once."""
         client = self._client.result()
-        workers = [] if self.trouble() else _workers(client)
+        workers = [] if self.describe_failure() else _list_dask_workers(client)
         if not workers:
-            problem = self.trouble() or f"{self._cluster.scheduler} has no workers: start some"
+            problem = (
+                self.describe_failure() or f"{self._cluster.scheduler} has no workers: start some"
+            )
             raise UnavailableError(f"cluster.scheduler: {problem}")
-        for batch, worker in zip(spread(summonses, len(workers)), workers, strict=False):
-            self._tasks.append(_submit(client, worker, work_on_all, batch, self._load))
+        for batch, worker in zip(split_launches(launches, len(workers)), workers, strict=False):
+            self._tasks.append(_submit(client, worker, run_workers, batch, self._load_rows))
 
-    def trouble(self) -> str:
+    def describe_failure(self) -> str:
         """Tell whether the scheduler has gone: its workers follow it, half a minute later."""
         if self._client.result().status == "running":
             return ""
@@ -180,14 +182,14 @@ class Dask(Engine):
 
     def close(self) -> None:
         """Cancel tasks, and leave the scheduler."""
-        self._reaching.shutdown()
+        self._connect_pool.shutdown()
         with contextlib.suppress(Exception):  # it may have gone, which is no news any more
             client = self._client.result()
             client.cancel(self._tasks)
-            client.close(timeout=_ENDING)
+            client.close(timeout=_SHUTDOWN_SECONDS)
 
 
-def _client(cluster: Cluster) -> Any:
+def _connect_scheduler(cluster: ClusterConfig) -> Any:
     """Return a client of a scheduler."""
     try:
         from distributed import Client
@@ -195,12 +197,12 @@ def _client(cluster: Cluster) -> Any:
         raise UnavailableError(
             "cluster.scheduler: needs Dask: install it with pip install 'privet[cluster]'"
         ) from None
-    security = _security(cluster)
+    security = _make_security(cluster)
     try:
         return Client(
             cluster.scheduler,
             security=security,
-            timeout=_REACHING,
+            timeout=_SCHEDULER_TIMEOUT_SECONDS,
             set_as_default=False,
             name="privet",
         )
@@ -210,7 +212,7 @@ def _client(cluster: Cluster) -> Any:
         ) from None
 
 
-def _workers(client: Any) -> list[str]:
+def _list_dask_workers(client: Any) -> list[str]:
     """Return the addresses of all workers of a cluster."""
     return sorted(client.scheduler_info(n_workers=-1)["workers"])
 
@@ -220,17 +222,17 @@ def _submit(client: Any, worker: str, *task: Any) -> Any:
     return client.submit(*task, workers=[worker], allow_other_workers=False, pure=False, retries=0)
 
 
-def _wake(_: Load) -> None:
+def _preload(_: LoadRows) -> None:
     """Do nothing: to have been called with a function means to have imported it."""
 
 
-def _security(cluster: Cluster) -> Any:
+def _make_security(cluster: ClusterConfig) -> Any:
     """Return how the scheduler is to prove who it is, and we to it."""
     from distributed.security import Security
 
     if cluster.ca is None:
         return None
-    for key in PROOFS:
+    for key in TLS_FILE_KEYS:
         path = Path(getattr(cluster, key))
         try:
             path.open("rb").close()
@@ -245,34 +247,34 @@ def _security(cluster: Cluster) -> Any:
     try:
         security.get_connection_args("client")
     except (OSError, ValueError) as error:
-        names = ", ".join(str(getattr(cluster, key)) for key in PROOFS)
+        names = ", ".join(str(getattr(cluster, key)) for key in TLS_FILE_KEYS)
         raise UnavailableError(
             f"cluster.ca, certificate and key: {names} cannot be used together: {error}"
         ) from None
     return security
 
 
-def look_for_workers(cluster: Cluster) -> int:
+def count_dask_workers(cluster: ClusterConfig) -> int:
     """Return how many workers a scheduler has; raise UnavailableError if there are none."""
-    with _client(cluster) as client:
-        count = len(_workers(client))
+    with _connect_scheduler(cluster) as client:
+        count = len(_list_dask_workers(client))
     if not count:
         raise UnavailableError(f"cluster.scheduler: {cluster.scheduler} has no workers: start some")
     return count
 
 
-def spread(summonses: Sequence[Summons], count: int) -> list[list[Summons]]:
+def split_launches(launches: Sequence[WorkerLaunch], n_batches: int) -> list[list[WorkerLaunch]]:
     """Return batches, at most so many, whose sizes differ by one at most."""
-    return [batch for k in range(count) if (batch := list(summonses[k::count]))]
+    return [batch for k in range(n_batches) if (batch := list(launches[k::n_batches]))]
 
 
-def engine_of(cluster: Cluster, elsewhere: Load) -> Engine:
+def make_executor(cluster: ClusterConfig, load_remote: LoadRows) -> Executor:
     """Return the engine that somebody has chosen; it begins at once.
 
-    Workers that are not in this process read their rows where they are, `elsewhere`.
+    Workers that are not in this process read their rows where they are, `load_remote`.
     """
     if cluster.scheduler is not None:
-        return Dask(cluster, elsewhere)
+        return DaskExecutor(cluster, load_remote)
     if cluster.local is not None:
-        return Processes(cluster.local, elsewhere)
-    return Threads()
+        return ProcessExecutor(cluster.local, load_remote)
+    return ThreadExecutor()

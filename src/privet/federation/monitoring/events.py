@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from privet.config.job import Job
-from privet.errors import INTERRUPTED, PrivetError, UnavailableError
-from privet.storage.journal import AuditLog, RunRecord
+from privet.errors import EXIT_CODE_INTERRUPTED, PrivetError, UnavailableError
+from privet.storage.journal import AuditLog, JournalWriter
 from privet.version import __version__
 
-_SOON, _SELDOM = 5.0, 60.0
+_FIRST_WAIT_SECONDS, _LATER_WAIT_SECONDS = 5.0, 60.0
 """Seconds after which a log is told that we still wait: the first time, and from then on."""
-_MOST_REASONS = 100
+_MAX_WAIT_REASONS = 100
 """A peer has a say in why we wait, and shall not fill our log."""
 
 
@@ -41,24 +41,24 @@ class Event:
     text: str
     """The same in words."""
     fields: dict[str, Any] = field(default_factory=dict)
-    passing: bool = False
+    is_transient: bool = False
     """Whether it is soon said anew: of use to who watches, and no line of a log."""
 
-    def line(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """Return it as a log for machines has it."""
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
         return {"time": now, "event": self.kind, "text": self.text, **self.fields}
 
 
-Tell = Callable[[Event], None]
+EventHandler = Callable[[Event], None]
 
 
-class Teller:
+class EventBus:
     """Where events go: to somebody who shows them, and to whoever else listens for a while."""
 
-    def __init__(self, show: Tell) -> None:
-        self._show = show
-        self._listeners: list[Tell] = []
+    def __init__(self, display: EventHandler) -> None:
+        self._show = display
+        self._listeners: list[EventHandler] = []
 
     def __call__(self, event: Event) -> None:
         """Tell everybody, and show it last: what was shown has been heard."""
@@ -67,41 +67,41 @@ class Teller:
         self._show(event)
 
     @contextlib.contextmanager
-    def overheard(self, listen: Tell) -> Iterator[None]:
+    def subscribe(self, handler: EventHandler) -> Iterator[None]:
         """Let somebody listen."""
-        self._listeners.append(listen)
+        self._listeners.append(handler)
         try:
             yield
         finally:
-            self._listeners.remove(listen)
+            self._listeners.remove(handler)
 
 
-class Waiting:
+class WaitReporter:
     """Tells of waiting, which goes on for days: at once for whom and why, and then seldom.
 
     It is called every second. What is known already is passing.
     """
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, emit: EventHandler) -> None:
+        self._emit = emit
         self._reasons: set[tuple[str, ...]] = set()
         self._due = 0.0
 
     def __call__(self, text: str, missing: Sequence[str]) -> None:
         """Tell of those who are missing; the text ends with for how long."""
         reason, now = (*missing, text.rpartition(" (")[0]), time.monotonic()
-        is_new = reason not in self._reasons and len(self._reasons) < _MOST_REASONS
+        is_new = reason not in self._reasons and len(self._reasons) < _MAX_WAIT_REASONS
         passing = not is_new and now < self._due
         if not passing:
             self._reasons.add(reason)
-            self._due = now + (_SOON if is_new else _SELDOM)
-        self._tell(Event("waiting", text, {"missing": list(missing)}, passing))
+            self._due = now + (_FIRST_WAIT_SECONDS if is_new else _LATER_WAIT_SECONDS)
+        self._emit(Event("waiting", text, {"missing": list(missing)}, passing))
 
 
-def last_words(error: BaseException) -> Event:
+def make_failure_event(error: BaseException) -> Event:
     """Return how something ended that did not end well."""
     if isinstance(error, KeyboardInterrupt):
-        return Event("interrupted", "interrupted", {"code": INTERRUPTED})
+        return Event("interrupted", "interrupted", {"code": EXIT_CODE_INTERRUPTED})
     if not isinstance(error, PrivetError):
         found = "".join(traceback.format_exception(error))
         text = f"a bug of ours, please report it: {error!r}"
@@ -116,12 +116,14 @@ def last_words(error: BaseException) -> Event:
     return Event("error", str(error), fields)
 
 
-def silent(event: Event) -> None:
+def discard_event(event: Event) -> None:
     """Tell nobody."""
 
 
 @contextlib.contextmanager
-def audited(path: str | None, job: Job, name: str, command: str, tell: Teller) -> Iterator[None]:
+def audit_session(
+    path: str | None, job: Job, name: str, command: str, event_bus: EventBus
+) -> Iterator[None]:
     """Record a session in an audit log, if there is one, by what is told of it.
 
     It is written before anything else happens: without a log that can be written, nothing does.
@@ -132,14 +134,14 @@ def audited(path: str | None, job: Job, name: str, command: str, tell: Teller) -
     log, session = AuditLog(path), secrets.token_hex(8)
     ledger: list[dict[str, Any]] = []
 
-    def note(event: Event) -> None:
+    def record_event(event: Event) -> None:
         if event.kind == "connected":
-            peers = {peer: job.contact(peer).fingerprint for peer in event.fields["peers"]}
-            log.add("met", session=session, peers=peers)
+            peers = {peer: job.get_entry(peer).fingerprint for peer in event.fields["peers"]}
+            log.append("met", session=session, peers=peers)
         elif event.kind == "revealed":
             ledger.append(event.fields)
 
-    log.add(
+    log.append(
         "began",
         session=session,
         name=name,
@@ -149,54 +151,61 @@ def audited(path: str | None, job: Job, name: str, command: str, tell: Teller) -
         version=__version__,
     )
     try:
-        with tell.overheard(note):
+        with event_bus.subscribe(record_event):
             yield
     except BaseException as error:
-        log.add("ended", session=session, outcome=_outcome(error), ledger=ledger or None)
+        log.append(
+            "ended", session=session, outcome=_describe_outcome(error), ledger=ledger or None
+        )
         raise
-    log.add("ended", session=session, outcome={"code": 0}, ledger=ledger)
+    log.append("ended", session=session, outcome={"code": 0}, ledger=ledger)
 
 
-def _outcome(error: BaseException) -> dict[str, Any]:
+def _describe_outcome(error: BaseException) -> dict[str, Any]:
     if isinstance(error, PrivetError):
         told = {"error": error.kind, "peer": error.peer, "step": error.step}
         return {"code": error.exit_code, **told, "text": str(error)}
     interrupted = isinstance(error, KeyboardInterrupt)
-    code = INTERRUPTED if interrupted else PrivetError.exit_code
+    code = EXIT_CODE_INTERRUPTED if interrupted else PrivetError.exit_code
     return {"code": code, "error": type(error).__name__}
 
 
 @contextlib.contextmanager
-def recorded(
-    folder: str | Path, job: Job, name: str, command: str, tell: Teller, file: Path | None = None
+def record_run(
+    folder: str | Path,
+    job: Job,
+    name: str,
+    command: str,
+    event_bus: EventBus,
+    job_file: Path | None = None,
 ) -> Iterator[None]:
-    """Keep what is told of a run in a participant's folder; `file` is where the job was read."""
+    """Record the events of a run in a participant's folder; `job_file` is the path of the job."""
     with contextlib.ExitStack() as stack:
         try:
-            record = RunRecord(folder, command)
+            record = JournalWriter(folder, command)
             stack.callback(record.close)
-            record.add(_beginning(job, name, command, file).line())
+            record.append(_make_start_event(job, name, command, job_file).to_record())
         except UnavailableError as error:
-            tell(Event("warning", f"warning: no record is kept of this run: {error}"))
+            event_bus(Event("warning", f"warning: no record is kept of this run: {error}"))
             yield
             return
-        note = _Noting(record)
+        note = _JournalSubscriber(record)
         try:
-            with tell.overheard(note):
+            with event_bus.subscribe(note):
                 yield
         except BaseException as error:
-            note(last_words(error))
+            note(make_failure_event(error))
             raise
 
 
-def _beginning(job: Job, name: str, command: str, file: Path | None) -> Event:
+def _make_start_event(job: Job, name: str, command: str, job_file: Path | None) -> Event:
     about = {
         "command": command,
         "job": job.name,
         "digest": job.digest,
-        "job_file": None if file is None else str(file.resolve()),
+        "job_file": None if job_file is None else str(job_file.resolve()),
         "name": name,
-        "participants": job.names,
+        "participants": job.party_names,
         "dealers": list(job.dealer_names),
         "pid": os.getpid(),
         "version": __version__,
@@ -204,28 +213,28 @@ def _beginning(job: Job, name: str, command: str, file: Path | None) -> Event:
     return Event("began", f"{command} as {name}, job {job.name}", about)
 
 
-class _Noting:
+class _JournalSubscriber:
     """Writes events down, as far as the disk lets it."""
 
-    def __init__(self, record: RunRecord) -> None:
-        self._record = record
+    def __init__(self, journal: JournalWriter) -> None:
+        self._journal = journal
         self._missing: Any = None
         self._failed = False
 
     def __call__(self, event: Event) -> None:
-        if self._failed or self._is_known(event):
+        if self._failed or self._is_repeated(event):
             return
-        line = event.line()
+        line = event.to_record()
         line.pop("traceback", None)  # it shows values that errors need not
         try:
-            if event.passing:
-                self._record.stand(line)
+            if event.is_transient:
+                self._journal.write_progress(line)
             else:
-                self._record.add(line)
+                self._journal.append(line)
         except UnavailableError:
             self._failed = True
 
-    def _is_known(self, event: Event) -> bool:
+    def _is_repeated(self, event: Event) -> bool:
         """Tell whether it was said before: waiting is told of again and again."""
         missing = event.fields.get("missing") if event.kind == "waiting" else None
         known = missing is not None and missing == self._missing

@@ -14,94 +14,108 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from privet.boosting.training import TrainingState
-from privet.federation.monitoring.events import Event, Tell
-from privet.runtime.accounting import Figures, Ledger, Meter
+from privet.federation.monitoring.events import Event, EventHandler
+from privet.runtime.accounting import DisclosureLedger, Meter, MeterTotals
 from privet.runtime.party import Party
-from privet.runtime.workers import Head
-from privet.spec.sampling import best_of
+from privet.runtime.workers import WorkerHandle
+from privet.spec.sampling import find_best_table_count
 from privet.transport.sockets import SocketChannel
 
 _SECONDS = 0.5
 
 
 @contextlib.contextmanager
-def watched(
-    runtime: Party, channel: SocketChannel, tell: Tell, workers: Sequence[Head] = ()
+def report_progress(
+    runtime: Party,
+    channel: SocketChannel,
+    emit: EventHandler,
+    worker_handles: Sequence[WorkerHandle] = (),
 ) -> Iterator[None]:
     """Tell how a program stands while it runs, and once more when it has ended or failed."""
     over = threading.Event()
-    tally = _Tally(runtime.ledger)
+    tally = _DisclosureTally(runtime.ledger)
 
-    def look() -> None:
-        standing = {**_standing(runtime, channel, tally), **groups(workers)}
-        tell(Event("progress", "", standing, passing=True))
+    def emit_progress() -> None:
+        standing = {
+            **_describe_progress(runtime, channel, tally),
+            **describe_shard_groups(worker_handles),
+        }
+        emit(Event("progress", "", standing, is_transient=True))
 
-    def watch() -> None:
+    def poll() -> None:
         while not over.wait(_SECONDS):
-            look()
+            emit_progress()
 
-    thread = threading.Thread(target=watch, name="watches the training", daemon=True)
+    thread = threading.Thread(target=poll, name="watches the training", daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
-        look()
+        emit_progress()
 
 
-class _Tally:
+class _DisclosureTally:
     """What a ledger comes to, whose entries become more."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: DisclosureLedger) -> None:
         self._ledger = ledger
         self._seen = 0
         self._counts: dict[tuple[str, tuple[str, ...]], int] = {}
 
-    def reveals(self) -> list[dict[str, Any]]:
+    def update(self) -> list[dict[str, Any]]:
         entries = self._ledger.entries[self._seen :]
         self._seen += len(entries)
         for entry in entries:
-            key = entry.what, entry.to
-            self._counts[key] = self._counts.get(key, 0) + entry.count
+            key = entry.disclosure, entry.recipients
+            self._counts[key] = self._counts.get(key, 0) + entry.n_elements
         return [{"what": what, "to": to, "count": n} for (what, to), n in self._counts.items()]
 
 
-def groups(workers: Sequence[Head]) -> dict[str, Any]:
+def describe_shard_groups(worker_handles: Sequence[WorkerHandle]) -> dict[str, Any]:
     """Return how many groups there are, which is the slowest, and which one is waited for now.
 
     The slowest is the one whose answers were the last for most of the time that we have waited.
     And what our workers have sent and received, as of their last answers.
     """
-    if not workers:
+    if not worker_handles:
         return {}
     now = time.monotonic()
-    since = {each.number: each.waits_since for each in workers}
+    since = {each.shard_number: each.waiting_since for each in worker_handles}
     waits = {number: now - start for number, start in since.items() if start is not None}
-    slowest = max(workers, key=lambda each: each.waited)
+    slowest = max(worker_handles, key=lambda each: each.wait_seconds)
     return {
-        "groups": len(workers),
-        "slowest_group": slowest.number,
-        "seconds_waited": slowest.waited,
+        "groups": len(worker_handles),
+        "slowest_group": slowest.shard_number,
+        "seconds_waited": slowest.wait_seconds,
         "waits_for_group": next(iter(waits), None),
         "waits_seconds": next(iter(waits.values()), None),
-        "by_workers": Figures().with_group([each.figures for each in workers])._asdict(),
+        "by_workers": MeterTotals()
+        .add_parallel([each.meter_totals for each in worker_handles])
+        ._asdict(),
     }
 
 
-def _standing(runtime: Party, channel: SocketChannel, tally: _Tally) -> dict[str, Any]:
+def _describe_progress(
+    runtime: Party, channel: SocketChannel, tally: _DisclosureTally
+) -> dict[str, Any]:
     path = [*runtime.path]  # the program goes on meanwhile: a copy does not change
     return {
         "step": runtime.step_name,
         "table": path[0] + 1 if path else None,
         "level": path[1] + 1 if len(path) > 1 else None,
-        "peers": {peer: state._asdict() for peer, state in channel.states().items()},
-        "reveals": tally.reveals(),
+        "peers": {peer: state._asdict() for peer, state in channel.connection_states().items()},
+        "reveals": tally.update(),
     }
 
 
-def of_table(
-    meter: Meter, state: TrainingState, tables: int, rate: float, workers: Sequence[Head]
+def make_table_event(
+    meter: Meter,
+    state: TrainingState,
+    tables: int,
+    rate: float,
+    worker_handles: Sequence[WorkerHandle],
 ) -> Event:
     """Return that a table is done, of so many, at a rate of so many a second.
 
@@ -111,12 +125,12 @@ def of_table(
     loss = "" if state.loss is None else f", loss before it {state.loss:.5f}"
     validated: dict[str, object] = {}
     if state.losses:
-        best = best_of(state.losses)
+        best = find_best_table_count(state.losses)
         loss += f", validation loss {state.losses[-1]:.5f}, best at table {best}"
         validated = {"validation_loss": state.losses[-1], "best_table": best}
-    if standing := groups(workers):
+    if standing := describe_shard_groups(worker_handles):
         loss += f", slowest is group {standing['slowest_group']} of {standing['groups']}"
-    took = meter.figures().with_group([each.figures for each in workers])
+    took = meter.summarise().add_parallel([each.meter_totals for each in worker_handles])
     return Event(
         "table",
         f"table {done} of {tables}, {60 * rate:.1f} a minute, "

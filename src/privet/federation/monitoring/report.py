@@ -10,18 +10,18 @@ from pydantic import BaseModel, ConfigDict
 
 from privet.arrays import FloatArray
 from privet.boosting.model_part import ModelPart
-from privet.boosting.prediction import Validated
-from privet.boosting.summary import gain_importances
+from privet.boosting.prediction import ValidationResult
+from privet.boosting.summary import compute_gain_importances
 from privet.filesystem import write_atomically
 from privet.objectives.base import Objective
-from privet.runtime.accounting import Ledger
-from privet.runtime.run import Record
-from privet.spec.sampling import best_of
-from privet.storage.model_part import PartFile
+from privet.runtime.accounting import DisclosureLedger
+from privet.runtime.run import PartyResult
+from privet.spec.sampling import find_best_table_count
+from privet.storage.model_part import ModelPartFile
 from privet.version import __version__
 
 
-class Reported(BaseModel):
+class ReportModel(BaseModel):
     """A part of a report, or a whole one: written once, and read by programs of others."""
 
     model_config = ConfigDict(frozen=True)
@@ -31,7 +31,7 @@ class Reported(BaseModel):
         write_atomically(path, self.model_dump_json(indent=2).encode() + b"\n")
 
 
-class Reveal(Reported):
+class Reveal(ReportModel):
     """Something that left the protocol in the clear."""
 
     what: str
@@ -42,7 +42,7 @@ class Reveal(Reported):
     """How many values, in training and prediction together."""
 
 
-class AlignmentReport(Reported):
+class AlignmentReport(ReportModel):
     """How the rows that take part were found, where a job aligns them."""
 
     name: str
@@ -65,7 +65,7 @@ class AlignmentReport(Reported):
     """What it took to find them; nothing, if that was done before."""
 
 
-class ValidationReport(Reported):
+class ValidationReport(ReportModel):
     """What the label's holder learned of validation rows."""
 
     rows: int
@@ -83,22 +83,22 @@ class ValidationReport(Reported):
     feature or participant, to each output."""
 
 
-def validation_report(
-    objective: Objective, losses: Sequence[float], label: FloatArray, validated: Validated
+def make_validation_report(
+    objective: Objective, losses: Sequence[float], label: FloatArray, validated: ValidationResult
 ) -> ValidationReport:
     """Return the losses on rows with this label, and what else was revealed of them."""
     predicted = validated.predictions
     return ValidationReport(
         rows=len(label),
         losses=list(losses),
-        best_table=best_of(losses),
-        metrics={} if predicted is None else objective.metrics(label, predicted),
-        curves={} if predicted is None else objective.curves(label, predicted),
+        best_table=find_best_table_count(losses),
+        metrics={} if predicted is None else objective.compute_metrics(label, predicted),
+        curves={} if predicted is None else objective.compute_curves(label, predicted),
         importances=validated.importances or {},
     )
 
 
-class FeatureImportance(Reported):
+class FeatureImportance(ReportModel):
     """How much a feature counts in a model."""
 
     feature: str
@@ -109,7 +109,7 @@ class FeatureImportance(Reported):
     """Its share of all."""
 
 
-class GainReport(Reported):
+class GainReport(ReportModel):
     """What the label's holder learned of gains."""
 
     levels: list[list[float]]
@@ -119,9 +119,9 @@ class GainReport(Reported):
     """The share of all that each tested feature has, the largest first."""
 
 
-def gain_report(part: ModelPart) -> GainReport | None:
+def make_gain_report(part: ModelPart) -> GainReport | None:
     """Return the gains that a part holds, if it does."""
-    shares = gain_importances(part)
+    shares = compute_gain_importances(part)
     if part.gains is None or shares is None:
         return None
     return GainReport(
@@ -133,7 +133,7 @@ def gain_report(part: ModelPart) -> GainReport | None:
     )
 
 
-class PartyReport(Reported):
+class PartyReport(ReportModel):
     """What one participant did in a job: its own view."""
 
     version: str
@@ -180,48 +180,56 @@ class PartyReport(Reported):
     processes: of the largest one, which may have several workers."""
 
 
-def party_report(
-    record: Record,
+def make_party_report(
+    party_result: PartyResult,
     *,
     command: str,
-    file: PartFile,
-    samples: int,
+    part_file: ModelPartFile,
+    n_samples: int,
     seconds: float,
-    resumed: int = 0,
-    ahead: bool = False,
+    n_resumed_tables: int = 0,
+    is_preprocessed: bool = False,
     alignment: AlignmentReport | None = None,
     validation: ValidationReport | None = None,
     worker_peak_rss_mb: float | None = None,
 ) -> PartyReport:
     """Return what one participant's run took."""
-    online, offline = record.meter.total("online"), record.meter.total("offline")
+    online, offline = (
+        party_result.meter.sum_traffic("online"),
+        party_result.meter.sum_traffic("offline"),
+    )
     return PartyReport(
         version=__version__,
         command=command,
-        job=file.job.name,
-        party=file.part.party,
-        model=file.model,
-        tables=file.part.n_tables,
-        resumed_from=resumed,
-        n_samples=samples,
+        job=part_file.job.name,
+        party=part_file.part.party,
+        model=part_file.model_id,
+        tables=part_file.part.n_tables,
+        resumed_from=n_resumed_tables,
+        n_samples=n_samples,
         seconds=seconds,
         rounds=online.rounds,
         bytes_sent=online.sent,
         bytes_received=online.received,
         bytes_from_dealer=offline.received,
-        correlations="ahead" if ahead else "live",
+        correlations="ahead" if is_preprocessed else "live",
         validation=validation,
-        gains=gain_report(file.part) if command == "train" else None,
+        gains=make_gain_report(part_file.part) if command == "train" else None,
         alignment=alignment,
-        reveals=[*([] if alignment is None else alignment.reveals), *reveals(record.ledger)],
-        peak_rss_mb=record.peak_rss_mb,
+        reveals=[
+            *([] if alignment is None else alignment.reveals),
+            *summarise_disclosures(party_result.ledger),
+        ],
+        peak_rss_mb=party_result.peak_rss_mb,
         worker_peak_rss_mb=worker_peak_rss_mb,
     )
 
 
-def reveals(ledger: Ledger) -> list[Reveal]:
+def summarise_disclosures(ledger: DisclosureLedger) -> list[Reveal]:
     """Return what left the protocol, in the order in which it first did."""
     counts: dict[tuple[str, tuple[str, ...]], int] = {}
     for entry in ledger.entries:
-        counts[entry.what, entry.to] = counts.get((entry.what, entry.to), 0) + entry.count
+        counts[entry.disclosure, entry.recipients] = (
+            counts.get((entry.disclosure, entry.recipients), 0) + entry.n_elements
+        )
     return [Reveal(what=what, to=list(to), count=n) for (what, to), n in counts.items()]

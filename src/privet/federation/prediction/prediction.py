@@ -14,57 +14,78 @@ from typing import Any
 import numpy as np
 
 from privet.arrays import FloatArray, IndexArray
-from privet.boosting.prediction import Explained, answer, tell_unit
-from privet.boosting.sharding import Crowd, in_shards
+from privet.boosting.prediction import ExplainedPredictions, answer_query, reveal_label_unit
+from privet.boosting.sharding import BatchWorkers, uses_shards
 from privet.config.job import Job
-from privet.config.party import PartyFile
+from privet.config.party import PartyConfig
 from privet.data.frame import Frame, Ids
 from privet.errors import ModelError, ParameterError, PeerMisbehavedError
 from privet.federation.alignment.alignment import (
-    alignments_of,
-    digest_of,
-    find_common,
-    refuse_other_ids,
+    align_rows,
+    digest_ids,
+    open_alignment_store,
+    require_same_ids,
 )
-from privet.federation.cluster.executors import engine_of
-from privet.federation.cluster.pool import Batch, Crew, crew_for_batch, read_batch
-from privet.federation.monitoring.report import PartyReport, party_report
-from privet.federation.session.agreement import Holding, Statement, agree_on_purpose, agree_on_rows
-from privet.federation.session.session import Seat
+from privet.federation.cluster.executors import make_executor
+from privet.federation.cluster.pool import (
+    BatchSource,
+    WorkerPool,
+    load_prediction_rows,
+    start_prediction_pool,
+)
+from privet.federation.monitoring.report import PartyReport, make_party_report
+from privet.federation.session.agreement import (
+    DataSummary,
+    Proposal,
+    exchange_proposals,
+    exchange_summaries,
+)
+from privet.federation.session.session import LocalMember
 from privet.filesystem import write_atomically
-from privet.objectives.metrics import by_class, likeliest
+from privet.objectives.metrics import choose_likeliest_class, list_class_probabilities
 from privet.runtime.party import Party
 from privet.runtime.run import run_party
-from privet.schema import quoted
-from privet.storage.model_part import PartFile, load_part
-from privet.transport.channel import Channel, pack, receive, send, unpack
+from privet.schema import quote_untrusted
+from privet.storage.model_part import ModelPartFile, load_part
+from privet.transport.channel import (
+    Channel,
+    pack_texts,
+    receive_message,
+    send_message,
+    unpack_texts,
+)
 
 
-def tell_classes(runtime: Party, channel: Channel, job: Job, file: PartFile) -> tuple[str, ...]:
+def reveal_class_names(
+    runtime: Party, channel: Channel, job: Job, part_file: ModelPartFile
+) -> tuple[str, ...]:
     """Return the names of the classes to their holder and to the recipient; none to others.
 
     Reveals: the names to the recipient, if it is not the active participant, who has them.
     """
-    active, recipient = job.names[job.active], job.names[job.recipient_index]
-    params = job.hyper_parameters()
-    if not params.objective.has_classes or active == recipient:
-        return file.classes
+    active, recipient = (
+        job.party_names[job.label_holder_index],
+        job.party_names[job.recipient_index],
+    )
+    params = job.make_params()
+    if not params.objective.is_classification or active == recipient:
+        return part_file.classes
     runtime.ledger.record("names of the classes", (recipient,), 1, "predict")
     if channel.name == active:
-        send(channel, [recipient], pack(file.classes))
+        send_message(channel, [recipient], pack_texts(part_file.classes))
     if channel.name != recipient:
-        return file.classes
+        return part_file.classes
     try:
-        names = unpack(receive(channel, active))
+        names = unpack_texts(receive_message(channel, active))
     except ValueError:
         names = []
     if len(names) != params.classes:
         raise PeerMisbehavedError(active, "told what are no names of classes")
-    return tuple(quoted(name, 1000) for name in names)
+    return tuple(quote_untrusted(name, 1000) for name in names)
 
 
 @dataclass(frozen=True)
-class ByClass:
+class ClassProbabilities:
     """Predictions of a classification, by the names of its classes."""
 
     classes: tuple[str, ...]
@@ -72,28 +93,30 @@ class ByClass:
     """Of each class, a row a sample: (n_samples, n_classes)."""
 
     @classmethod
-    def of(cls, classes: Sequence[str], predicted: FloatArray) -> ByClass:
+    def from_predictions(cls, classes: Sequence[str], predicted: FloatArray) -> ClassProbabilities:
         """Return what an objective's predictions say."""
-        return cls(tuple(classes), by_class(predicted))
+        return cls(tuple(classes), list_class_probabilities(predicted))
 
-    def likeliest(self) -> list[str]:
+    def choose_likeliest_classes(self) -> list[str]:
         """Return the class of each sample."""
-        return [self.classes[k] for k in likeliest(self.probabilities.T)]
+        return [self.classes[k] for k in choose_likeliest_class(self.probabilities.T)]
 
 
-def check_asks(job: Job, name: str) -> None:
+def check_may_explain(job: Job, name: str) -> None:
     """Raise ParameterError unless a participant may ask for explanations."""
     if job.explain is None:
         raise ParameterError(
             f"explain: the job {job.name!r} has no explanations; agree on 'explain' in job.toml, "
             '"feature" or "participant", and train with that'
         )
-    recipient = job.names[job.recipient_index]
+    recipient = job.party_names[job.recipient_index]
     if name != recipient:
         raise ParameterError(f"explain: is for {recipient} to ask, who receives the predictions")
 
 
-def in_columns(explained: Explained, classes: Sequence[str]) -> dict[str, list[float]]:
+def make_explanation_columns(
+    explained: ExplainedPredictions, classes: Sequence[str]
+) -> dict[str, list[float]]:
     """Return contributions and the base as columns of a table; of several classes, for each."""
     found = explained.explanation
     outputs, _, n_samples = found.contributions.shape
@@ -107,7 +130,7 @@ def in_columns(explained: Explained, classes: Sequence[str]) -> dict[str, list[f
     return columns
 
 
-def by_name(explained: Explained) -> dict[str, Any]:
+def make_explanation_dict(explained: ExplainedPredictions) -> dict[str, Any]:
     """Return contributions by name, and the base; of several classes, all of their values."""
     found = explained.explanation
     several = len(found.base) > 1
@@ -128,19 +151,21 @@ class Predictions:
     """Values, (n_samples,); probabilities of the last of two classes, or of each of more: (K,
     n_samples)."""
     classes: tuple[str, ...] = ()
-    explained: Explained | None = None
+    explanation: ExplainedPredictions | None = None
     """What contributes to the scores of these rows, if that was asked for."""
 
     @classmethod
-    def of(cls, ids: Ids, found: FloatArray | Explained, classes: tuple[str, ...]) -> Predictions:
+    def from_result(
+        cls, ids: Ids, result: FloatArray | ExplainedPredictions, classes: tuple[str, ...]
+    ) -> Predictions:
         """Return what was predicted of some rows, explained or not."""
-        if isinstance(found, Explained):
-            return cls(ids, found.predictions, classes, found)
-        return cls(ids, found, classes)
+        if isinstance(result, ExplainedPredictions):
+            return cls(ids, result.predictions, classes, result)
+        return cls(ids, result, classes)
 
     def take(self, rows: IndexArray) -> Predictions:
         """Return those of some rows, in that order."""
-        explained = None if self.explained is None else self.explained.take(rows)
+        explained = None if self.explanation is None else self.explanation.take(rows)
         return Predictions(self.ids.take(rows), self.values[..., rows], self.classes, explained)
 
     def to_csv(self) -> bytes:
@@ -151,17 +176,17 @@ class Predictions:
         """
         names, columns = ["prediction"], [self.values.tolist()]
         if self.classes:
-            found = ByClass.of(self.classes, self.values)
+            found = ClassProbabilities.from_predictions(self.classes, self.values)
             names = ["class", *(f"probability of {name}" for name in self.classes)]
-            columns = [found.likeliest(), *found.probabilities.T.tolist()]
-        if self.explained is not None:
-            more = in_columns(self.explained, self.classes)
+            columns = [found.choose_likeliest_classes(), *found.probabilities.T.tolist()]
+        if self.explanation is not None:
+            more = make_explanation_columns(self.explanation, self.classes)
             names, columns = [*names, *more], [*columns, *more.values()]
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         several = len(self.ids.names) > 1
         writer.writerow((*(self.ids.names if several else ("id",)), *names))
-        writer.writerows(zip(*self.ids.cells(), *columns, strict=True))
+        writer.writerows(zip(*self.ids.to_columns(), *columns, strict=True))
         return text.getvalue().encode()
 
     def write(self, path: str | Path) -> None:
@@ -169,103 +194,112 @@ class Predictions:
         write_atomically(path, self.to_csv(), private=True)
 
 
-def load_own_part(party: PartyFile, path: str | Path, job: Job | None) -> PartFile:
+def load_local_part(config: PartyConfig, path: str | Path, job: Job | None) -> ModelPartFile:
     """Read our part of a model, and the job to predict with: its own, or one with new addresses."""
     file = load_part(path)
-    if file.part.party != party.name:
-        raise ModelError(f"{path}: is the part of {file.part.party}, not of {party.name}")
+    if file.part.party != config.name:
+        raise ModelError(f"{path}: is the part of {file.part.party}, not of {config.name}")
     if job is not None:
-        for key, value in file.job.work().items():
-            if job.work()[key] != value:
+        for key, value in file.job.list_digest_settings().items():
+            if job.list_digest_settings()[key] != value:
                 raise ModelError(
-                    f"{path}: was trained with {key}: {value}, and the job says {job.work()[key]}"
+                    f"{path}: was trained with {key}: {value}, and the job says "
+                    f"{job.list_digest_settings()[key]}"
                 )
     return file
 
 
 def predict_batch(
-    file: PartFile,
+    part_file: ModelPartFile,
     frame: Frame,
-    seat: Seat,
-    folder: str | Path,
+    member: LocalMember,
+    alignment_folder: str | Path,
     *,
     explain: bool = False,
-    batch: Batch | None = None,
+    source: BatchSource | None = None,
 ) -> tuple[PartyReport, Predictions | None]:
     """Take part in predicting a batch; the recipient gets the predictions, the others None.
 
     Where the job aligns rows, those that all have are predicted; alignments are counted in a
     folder. If the recipient says `explain`, it gets what contributes to them, too. Where the job
-    has shards and the batch is large, workers predict it, who find their rows by `batch`.
+    has shards and the batch is large, workers predict it, who find their rows by `source`.
     """
-    job, ids, common = seat.job, frame.ids, None
+    job, ids, common = member.job, frame.ids, None
     assert ids is not None
     if explain:
-        check_asks(job, seat.name)
-    alignments = alignments_of(job, ids, folder)
+        check_may_explain(job, member.name)
+    alignments = open_alignment_store(job, ids, alignment_folder)
     with contextlib.ExitStack() as stack:
-        if batch is not None and in_shards(job.shards, frame.n_samples):
-            engine = stack.enter_context(engine_of(batch.cluster, read_batch))
-        channel = stack.enter_context(seat.meet())
+        if source is not None and uses_shards(job.shards, frame.n_samples):
+            engine = stack.enter_context(make_executor(source.cluster, load_prediction_rows))
+        channel = stack.enter_context(member.connect())
         started = time.perf_counter()
-        statement = Statement.of(
+        statement = Proposal.for_job(
             job,
             command="predict",
-            model=file.model,
-            aligned=alignments.count,
+            model=part_file.model_id,
+            aligned=alignments.read_count,
             explain=explain,
         )
-        purpose = agree_on_purpose(channel, job, statement)
+        purpose = exchange_proposals(channel, job, statement)
         if job.align:
-            common = find_common(channel, job, purpose, ids, alignments, seat.tell)
+            common = align_rows(channel, job, purpose, ids, alignments, member.emit)
             frame = frame.take(common.rows)
         names = frame.names
-        holding = Holding(
+        holding = DataSummary(
             samples=frame.n_samples,
             n_features=len(names),
             features=list(names),
-            tables=file.part.n_tables,
+            tables=part_file.part.n_tables,
         )
-        agreement = agree_on_rows(channel, job, purpose, holding)
+        agreement = exchange_summaries(channel, job, purpose, holding)
 
         classes: tuple[str, ...] = ()
-        crew: Crew | None = None
-        crowd: Crowd | None = None
-        if in_shards(job.shards, agreement.samples):
-            assert batch is not None
+        crew: WorkerPool | None = None
+        crowd: BatchWorkers | None = None
+        if uses_shards(job.shards, agreement.n_samples):
+            assert source is not None
             rows = None if common is None else common.rows
             crew = stack.enter_context(
-                crew_for_batch(seat, channel, agreement, file.part, frame, rows, batch, engine)
+                start_prediction_pool(
+                    member, channel, agreement, part_file.part, frame, rows, source, engine
+                )
             )
-            crowd = Crowd(job.shards, crew.workers)
+            crowd = BatchWorkers(job.shards, crew.worker_handles)
 
-        def program(runtime: Party, columns: FloatArray) -> FloatArray | Explained | None:
+        def program(
+            runtime: Party, columns: FloatArray
+        ) -> FloatArray | ExplainedPredictions | None:
             nonlocal classes
             if common is None:
-                digest = digest_of(ids, agreement.run)
-                refuse_other_ids(runtime, job.names, digest, channel)
+                digest = digest_ids(ids, agreement.run)
+                require_same_ids(runtime, job.party_names, digest, channel)
             features = len(agreement.features) if agreement.explain else None
-            query = job.query(frame.n_samples, file.part.n_tables, features)
-            unit = tell_unit(runtime, query, file.part)
-            classes = tell_classes(runtime, channel, job, file)
-            return answer(runtime, query, job.names, file.part, columns, unit, crowd)
+            query = job.make_prediction_query(frame.n_samples, part_file.part.n_tables, features)
+            unit = reveal_label_unit(runtime, query, part_file.part)
+            classes = reveal_class_names(runtime, channel, job, part_file)
+            return answer_query(
+                runtime, query, job.party_names, part_file.part, columns, unit, crowd
+            )
 
-        index = job.names.index(seat.name)
+        index = job.party_names.index(member.name)
         record = run_party(
-            program, index, job.names, frame.columns, channel, dealers=job.dealer_names
+            program, index, job.party_names, frame.columns, channel, dealers=job.dealer_names
         )
     if crew is not None:
-        record.meter.add_group(crew.meters)
-    report = party_report(
+        record.meter.add_parallel(crew.meters)
+    report = make_party_report(
         record,
         command="predict",
-        file=file,
-        samples=frame.n_samples,
+        part_file=part_file,
+        n_samples=frame.n_samples,
         seconds=time.perf_counter() - started,
         alignment=None if common is None else common.report,
         worker_peak_rss_mb=None if crew is None else crew.peak_rss_mb,
     )
     if record.result is None:
         return report, None
-    found = Predictions.of(ids if common is None else ids.take(common.rows), record.result, classes)
+    found = Predictions.from_result(
+        ids if common is None else ids.take(common.rows), record.result, classes
+    )
     return report, found if common is None else found.take(np.argsort(common.rows))

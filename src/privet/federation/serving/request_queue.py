@@ -16,71 +16,71 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from privet.arrays import FloatArray
-from privet.boosting.prediction import Explained
-from privet.data.reader import GivenRows
+from privet.boosting.prediction import ExplainedPredictions
+from privet.data.reader import InlineRows
 from privet.runtime.accounting import Meter
 
-MOST_ROWS = 10_000
+MAX_BATCH_ROWS = 10_000
 """Requests are taken together up to so many rows; a larger one goes alone."""
-MOST_BYTES = 1 << 22
+MAX_BATCH_BYTES = 1 << 22
 """And up to so many bytes of their ids."""
-MOST_WAITING = 1_000
+MAX_QUEUED_REQUESTS = 1_000
 """So many requests wait, unless the queue is told otherwise."""
 
 
-Id = str | Sequence[str]
+RowId = str | Sequence[str]
 """A text, or one for each part of an id."""
 
 
-def parts_of(identity: Id) -> tuple[str, ...]:
+def split_id(row_id: RowId) -> tuple[str, ...]:
     """Return the parts of an id: its text, if it has one alone."""
-    return (identity,) if isinstance(identity, str) else tuple(identity)
+    return (row_id,) if isinstance(row_id, str) else tuple(row_id)
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """Why a request was not answered."""
 
-    why: Literal["absent", "full", "ended", "changed"]
+    reason: Literal["absent", "full", "ended", "changed"]
     """The federation is not there; too many requests wait; the service has ended; the model was
     replaced, and needs other columns than were given."""
     text: str
 
 
 @dataclass(eq=False)
-class Request:
+class PredictionRequest:
     """Some ids that somebody wants predictions of."""
 
-    ids: Sequence[Id]
+    ids: Sequence[RowId]
     explain: bool = False
     """Whether it is to be told, too, what contributes to them."""
-    given: GivenRows | None = None
+    inline_rows: InlineRows | None = None
     """Our own columns of these ids, where they are not those of our table."""
-    on_answered: Callable[[], None] = lambda: None
+    on_done: Callable[[], None] = lambda: None
     """Is called once it is answered or refused, by the thread that does so."""
     predictions: FloatArray = field(default_factory=lambda: np.empty(0))
     """Values, or probabilities of the last of two classes; or of each of more: (K, ids)."""
-    explained: Explained | None = None
+    explanation: ExplainedPredictions | None = None
     """What contributes to them, if that was asked for."""
     classes: tuple[str, ...] = ()
     """Of what is predicted, if it has any."""
-    unknown: dict[str, list[str]] = field(default_factory=dict)
+    unknown_ids: dict[str, list[str]] = field(default_factory=dict)
     """Ids that somebody does not have, and who, if that is known."""
-    refused: Refusal | None = None
-    answered: bool = False
+    rejection: Rejection | None = None
+    is_done: bool = False
 
     @property
-    def size(self) -> int:
+    def id_bytes(self) -> int:
         """How many bytes its ids take."""
-        return sum(len(part.encode()) for identity in self.ids for part in parts_of(identity))
+        return sum(len(part.encode()) for identity in self.ids for part in split_id(identity))
 
-    def settle(self) -> None:
+    def mark_done(self) -> None:
         """Tell whoever asked that it is answered, or refused."""
-        self.answered = True
-        self.on_answered()
+        self.is_done = True
+        self.on_done()
 
 
 @dataclass
-class Served:
+class ServiceStats:
     """What was done so far, in all sessions."""
 
     requests: int = 0
@@ -106,12 +106,14 @@ class Served:
     refused_models: int = 0
     """How many new ones of ours could not be used."""
 
-    def note_traffic(self, meter: Meter, workers: Sequence[Meter], before: Served) -> None:
+    def add_traffic(
+        self, meter: Meter, worker_meters: Sequence[Meter], before: ServiceStats
+    ) -> None:
         """Note what the meters of a session have, ours and workers', beside what was before it."""
         whole = Meter()
         whole.add(meter)
-        whole.add_group(workers)
-        online, offline = whole.total("online"), whole.total("offline")
+        whole.add_parallel(worker_meters)
+        online, offline = whole.sum_traffic("online"), whole.sum_traffic("offline")
         self.rounds = before.rounds + online.rounds
         self.bytes_sent = before.bytes_sent + online.sent
         self.bytes_received = before.bytes_received + online.received
@@ -124,89 +126,89 @@ class RequestQueue:
     def __init__(
         self,
         *,
-        explains: bool = False,
-        most_waiting: int = MOST_WAITING,
+        has_explanations: bool = False,
+        max_queued: int = MAX_QUEUED_REQUESTS,
         peers: Iterable[str] = (),
     ) -> None:
-        self.explains = explains
+        self.has_explanations = has_explanations
         """Whether explanations may be asked for."""
-        self.served = Served()
+        self.stats = ServiceStats()
         self.started = time.time()
         self.peers: dict[str, bool] = dict.fromkeys(peers, False)
         """Everybody else that takes part, and whether we are connected."""
-        self.model = ""
+        self.model_id = ""
         """The name of the model that predicts."""
-        self._most_waiting = most_waiting
-        self._waiting: deque[Request] = deque()
-        self._taken: list[Request] = []
+        self._max_queued = max_queued
+        self._queued: deque[PredictionRequest] = deque()
+        self._in_progress: list[PredictionRequest] = []
         self._changed = threading.Condition()
-        self._absent = "waiting for the other participants"
+        self._unavailable_reason = "waiting for the other participants"
         self._closed = ""
 
-    def open(self, peers: Iterable[str]) -> None:
+    def set_available(self, peers: Iterable[str]) -> None:
         """Say that all participants are there."""
         with self._changed:
             self.peers = dict.fromkeys(peers, True)
-            self.served.sessions += 1
-            self._absent = ""
+            self.stats.sessions += 1
+            self._unavailable_reason = ""
 
-    def suspend(self, reason: str) -> None:
+    def set_unavailable(self, reason: str) -> None:
         """Say that they are not, and refuse what waits and what was taken and not answered."""
         with self._changed:
-            self.served.lost += bool(not self._absent and not self._closed)
-            self._absent = reason
+            self.stats.lost += bool(not self._unavailable_reason and not self._closed)
+            self._unavailable_reason = reason
             self.peers = dict.fromkeys(self.peers, False)
-            refused = [*self._taken, *self._waiting]
-            self._waiting.clear()
-            self._taken = []
+            refused = [*self._in_progress, *self._queued]
+            self._queued.clear()
+            self._in_progress = []
         for request in refused:
-            if not request.answered:
-                request.refused = self._refusal()
-                request.settle()
+            if not request.is_done:
+                request.rejection = self._make_rejection()
+                request.mark_done()
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: PredictionRequest) -> None:
         """Leave a request; it is settled in time, or at once if it cannot be taken."""
-        assert self.explains or not request.explain
+        assert self.has_explanations or not request.explain
         with self._changed:
-            request.refused = self._refusal()
-            if request.refused is None and len(self._waiting) >= self._most_waiting:
-                text = f"{self._most_waiting:,} requests wait already: ask again in a moment"
-                request.refused = Refusal("full", text)
-            if request.refused is None:
-                self._waiting.append(request)
+            request.rejection = self._make_rejection()
+            if request.rejection is None and len(self._queued) >= self._max_queued:
+                text = f"{self._max_queued:,} requests wait already: ask again in a moment"
+                request.rejection = Rejection("full", text)
+            if request.rejection is None:
+                self._queued.append(request)
                 self._changed.notify_all()
                 return
-        request.settle()
+        request.mark_done()
 
-    def withdraw(self, request: Request) -> None:
+    def withdraw(self, request: PredictionRequest) -> None:
         """Forget a request that nobody waits for any more, unless it was taken already."""
         with self._changed:
-            if request in self._waiting:
-                self._waiting.remove(request)
+            if request in self._queued:
+                self._queued.remove(request)
 
-    def ask(self, ids: Sequence[Id], *, explain: bool = False) -> Request:
+    def submit_and_wait(self, ids: Sequence[RowId], *, explain: bool = False) -> PredictionRequest:
         """Leave a request and wait until it is answered."""
         settled = threading.Event()
-        request = Request(ids, explain, on_answered=settled.set)
+        request = PredictionRequest(ids, explain, on_done=settled.set)
         self.submit(request)
         settled.wait()
         return request
 
-    def take(self, timeout: float) -> list[Request]:
+    def take_batch(self, timeout: float) -> list[PredictionRequest]:
         """Return what waits, as much as goes into one run; nothing after a while."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed, timeout)
-            taken: list[Request] = []
+            self._changed.wait_for(lambda: self._queued or self._closed, timeout)
+            taken: list[PredictionRequest] = []
             rows = size = 0
-            while self._waiting and rows <= MOST_ROWS:
-                rows += len(self._waiting[0].ids)
-                if taken and rows > MOST_ROWS:
+            while self._queued and rows <= MAX_BATCH_ROWS:
+                rows += len(self._queued[0].ids)
+                if taken and rows > MAX_BATCH_ROWS:
                     break
-                size += self._waiting[0].size
-                if taken and size > MOST_BYTES:
+                size += self._queued[0].id_bytes
+                if taken and size > MAX_BATCH_BYTES:
                     break
-                taken.append(self._waiting.popleft())
-            self._taken = taken
+                taken.append(self._queued.popleft())
+            self._in_progress = taken
             return taken
 
     def close(self, reason: str) -> None:
@@ -215,24 +217,24 @@ class RequestQueue:
             self._closed = self._closed or reason
             self._changed.notify_all()
 
-    def _refusal(self) -> Refusal | None:
+    def _make_rejection(self) -> Rejection | None:
         if self._closed:
-            return Refusal("ended", self._closed)
-        return Refusal("absent", self._absent) if self._absent else None
+            return Rejection("ended", self._closed)
+        return Rejection("absent", self._unavailable_reason) if self._unavailable_reason else None
 
     @property
-    def waiting(self) -> int:
+    def n_queued(self) -> int:
         """How many requests wait."""
-        return len(self._waiting)
+        return len(self._queued)
 
     @property
     def status(self) -> str:
         """How things are: waiting for participants, ok, or ended."""
         if self._closed:
             return "ended"
-        return "waiting" if self._absent else "ok"
+        return "waiting" if self._unavailable_reason else "ok"
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether no more requests are taken."""
         return bool(self._closed)

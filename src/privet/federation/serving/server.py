@@ -10,57 +10,62 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from privet.config.party import Cluster
+from privet.config.party import ClusterConfig
 from privet.errors import PeerError, PrivetError
-from privet.federation.alignment.alignment import alignments_of, find_common
-from privet.federation.cluster.pool import workers_on_call
-from privet.federation.monitoring.events import Event, Tell
-from privet.federation.monitoring.report import Reveal, reveals
-from privet.federation.serving.model import Newest, ServedModel
+from privet.federation.alignment.alignment import align_rows, open_alignment_store
+from privet.federation.cluster.pool import make_lazy_pool
+from privet.federation.monitoring.events import Event, EventHandler
+from privet.federation.monitoring.report import Reveal, summarise_disclosures
+from privet.federation.serving.model import GetModel, ServedModel
 from privet.federation.serving.request_queue import RequestQueue
-from privet.federation.serving.service import ServiceByIds, ServiceByPositions
-from privet.federation.session.agreement import Holding, Statement, agree_on_purpose, agree_on_rows
-from privet.federation.session.session import Seat
-from privet.runtime.accounting import Ledger
+from privet.federation.serving.service import AlignedService, UnalignedService
+from privet.federation.session.agreement import (
+    DataSummary,
+    Proposal,
+    exchange_proposals,
+    exchange_summaries,
+)
+from privet.federation.session.session import LocalMember
+from privet.runtime.accounting import DisclosureLedger
 from privet.runtime.party import Party
 from privet.runtime.run import run_party
 from privet.storage.alignment import Alignment
 
 
-class Server:
+class ServiceRunner:
     """One participant; the recipient alone has a queue of requests."""
 
     def __init__(
         self,
-        newest: Newest,
-        folder: str | Path,
+        get_model: GetModel,
+        alignment_folder: str | Path,
         queue: RequestQueue | None = None,
-        cluster: Cluster | None = None,
+        cluster: ClusterConfig | None = None,
     ) -> None:
         """Serve what was loaded last; alignments are counted in a folder.
 
         Large batches go through workers, which are in a cluster, if the job has shards.
         """
-        self._newest = newest
-        self._folder = folder
+        self._get_model = get_model
+        self._folder = alignment_folder
         self._queue = queue
-        self._cluster = cluster or Cluster()
+        self._cluster = cluster or ClusterConfig()
         self._alignment: Alignment | None = None
-        self._used = ""
-        self.revealed: list[Reveal] = []
+        self._model_id = ""
+        self.disclosures: list[Reveal] = []
         """What the last session revealed, to whom, however it ended."""
 
-    def serve(self, seat: Seat) -> None:
+    def run_session(self, member: LocalMember) -> None:
         """Answer predictions until the recipient closes its queue, or somebody is lost.
 
         Where the job aligns rows, those that all have can be asked for.
         """
         reason = "the service has ended"
-        self.revealed = []
+        self.disclosures = []
         if self._queue is not None:
-            self._queue.served.meetings += 1
+            self._queue.stats.meetings += 1
         try:
-            self._session(seat)
+            self._serve_session(member)
         except PrivetError as error:
             reason = "not all participants are there, or agree: meeting them again"
             if isinstance(error, PeerError) and error.peer is not None:
@@ -68,39 +73,47 @@ class Server:
             raise
         finally:
             if self._queue is not None:
-                self._queue.suspend(reason)
+                self._queue.set_unavailable(reason)
 
-    def _session(self, seat: Seat) -> None:
-        job, model = seat.job, self._newest()
-        alignments, kept = alignments_of(job, model.ids, self._folder), self._alignment
+    def _serve_session(self, member: LocalMember) -> None:
+        job, model = member.job, self._get_model()
+        alignments, kept = open_alignment_store(job, model.ids, self._folder), self._alignment
         with contextlib.ExitStack() as stack:
-            channel = stack.enter_context(seat.meet())
-            statement = Statement.of(
+            channel = stack.enter_context(member.connect())
+            statement = Proposal.for_job(
                 job,
                 command="serve",
-                model=model.name,
-                aligned=alignments.count,
-                alignment=None if kept is None else kept.name,
+                model=model.model_id,
+                aligned=alignments.read_count,
+                alignment=None if kept is None else kept.alignment_id,
             )
-            purpose = agree_on_purpose(channel, job, statement)
+            purpose = exchange_proposals(channel, job, statement)
             if job.align:
-                common = find_common(channel, job, purpose, model.ids, alignments, seat.tell, kept)
+                common = align_rows(channel, job, purpose, model.ids, alignments, member.emit, kept)
                 self._alignment = common.alignment
-                self.revealed += common.report.reveals
-            chosen = _Chosen(self._newest, self._alignment)
+                self.disclosures += common.report.reveals
+            chosen = _CommonRowsModel(self._get_model, self._alignment)
             # What explains takes as many numbers from the dealer as there are features.
-            part = model.file.part
-            n_features = 0 if job.explain is None else len(part.own_features)
-            holding = Holding(samples=0, n_features=n_features, tables=part.n_tables)
-            agreement = agree_on_rows(channel, job, purpose, holding)
-            on_call = workers_on_call(stack, seat, channel, agreement, self._cluster)
-            kind = ServiceByPositions if job.align else ServiceByIds
+            part = model.part_file.part
+            n_features = 0 if job.explain is None else len(part.local_features)
+            holding = DataSummary(samples=0, n_features=n_features, tables=part.n_tables)
+            agreement = exchange_summaries(channel, job, purpose, holding)
+            on_call = make_lazy_pool(stack, member, channel, agreement, self._cluster)
+            kind = AlignedService if job.align else UnalignedService
 
-            def adopted(name: str) -> None:
-                self._note_model(name, seat.tell)
+            def on_model_switched(name: str) -> None:
+                self._report_model_switch(name, member.emit)
 
-            service = kind(chosen.of(model), job, channel, chosen, self._queue, on_call, adopted)
-            ledger = Ledger()
+            service = kind(
+                chosen.restrict(model),
+                job,
+                channel,
+                chosen,
+                self._queue,
+                on_call,
+                on_model_switched,
+            )
+            ledger = DisclosureLedger()
 
             def program(runtime: Party, _: None) -> None:
                 nonlocal ledger
@@ -108,41 +121,41 @@ class Server:
                 service(runtime, None)
 
             rows = service.model.frame.n_samples
-            seat.serving = True
+            member.was_serving = True
             if self._queue is not None:
-                self._queue.open(channel.peers)
-            seat.tell(Event("serving", f"serving {rows:,} rows", {"samples": rows}))
+                self._queue.set_available(channel.peers)
+            member.emit(Event("serving", f"serving {rows:,} rows", {"samples": rows}))
             try:
-                index = job.names.index(seat.name)
-                run_party(program, index, job.names, None, channel, dealers=job.dealer_names)
+                index = job.party_names.index(member.name)
+                run_party(program, index, job.party_names, None, channel, dealers=job.dealer_names)
             finally:
-                self.revealed += reveals(ledger)
+                self.disclosures += summarise_disclosures(ledger)
 
-    def _note_model(self, name: str, tell: Tell) -> None:
+    def _report_model_switch(self, name: str, emit: EventHandler) -> None:
         """Tell that all predict with another model than before, in this session or the last."""
-        if self._used not in ("", name):
+        if self._model_id not in ("", name):
             if self._queue is not None:
-                self._queue.served.models += 1
+                self._queue.stats.models += 1
             text = f"the new model, {name[:16]}, is used from now on"
-            tell(Event("model", text, {"used": True, "model": name}))
-        self._used = name
+            emit(Event("model", text, {"used": True, "model": name}))
+        self._model_id = name
 
 
-class _Chosen:
+class _CommonRowsModel:
     """The newest model, with the rows that all have."""
 
-    def __init__(self, newest: Newest, alignment: Alignment | None) -> None:
-        self._newest = newest
+    def __init__(self, get_model: GetModel, alignment: Alignment | None) -> None:
+        self._get_model = get_model
         self._alignment = alignment
-        self._last: tuple[ServedModel, ServedModel] | None = None
+        self._cached: tuple[ServedModel, ServedModel] | None = None
 
     def __call__(self) -> ServedModel:
-        return self.of(self._newest())
+        return self.restrict(self._get_model())
 
-    def of(self, model: ServedModel) -> ServedModel:
+    def restrict(self, model: ServedModel) -> ServedModel:
         """Return a model with the rows that all have; the same one if asked again."""
         if self._alignment is None:
             return model
-        if self._last is None or self._last[0] is not model:
-            self._last = model, model.take(self._alignment.rows)
-        return self._last[1]
+        if self._cached is None or self._cached[0] is not model:
+            self._cached = model, model.select_rows(self._alignment.rows)
+        return self._cached[1]

@@ -25,18 +25,21 @@ from pydantic import Field
 from privet.boosting.model import Feature
 from privet.config.job import Job
 from privet.errors import DataError, InputError, ParameterError, PeerMisbehavedError
-from privet.federation.session.public_constants import compare_numbers, numbers_of
-from privet.federation.session.session import parse, refuse_differences
-from privet.schema import Checked, printable, quoted
-from privet.spec.params import MOST_TABLES
-from privet.spec.plan import Monotone, check_told
-from privet.storage.checkpoint import Stage
+from privet.federation.session.public_constants import (
+    digest_public_constants,
+    require_same_constants,
+)
+from privet.federation.session.session import parse_message, require_equal
+from privet.schema import StrictSchema, is_printable, quote_untrusted
+from privet.spec.params import MAX_TABLES
+from privet.spec.plan import MonotoneConstraints, check_disclosed_cut_counts
+from privet.storage.checkpoint import CheckpointKey
 from privet.storage.json_records import Name
-from privet.transport.channel import Channel, swap
+from privet.transport.channel import Channel, exchange_messages
 from privet.version import __version__
 
 
-def own_constraints(job: Job, name: str, features: Sequence[str] | None) -> list[int] | None:
+def get_local_constraints(job: Job, name: str, features: Sequence[str] | None) -> list[int] | None:
     """Return the constraint of each of a participant's features; None if there are none."""
     if not job.monotone or features is None:
         return None
@@ -44,15 +47,17 @@ def own_constraints(job: Job, name: str, features: Sequence[str] | None) -> list
     return [own.get(feature, 0) for feature in features]
 
 
-def refuse_missing(job: Job, features: Sequence[Feature], told: Monotone | None) -> None:
+def check_constrained_features(
+    job: Job, features: Sequence[Feature], announced: MonotoneConstraints | None
+) -> None:
     """Raise ParameterError, at the dealer, if somebody lacks a column that the job constrains.
 
     The others were told nothing: they find the same by name.
     """
-    if told is None:
+    if announced is None:
         return
-    signs: dict[str, list[int]] = {name: [] for name in job.names}
-    for feature, sign in zip(features, told, strict=True):
+    signs: dict[str, list[int]] = {name: [] for name in job.party_names}
+    for feature, sign in zip(features, announced, strict=True):
         signs[feature.owner] += [sign] if sign else []
     for name, found in signs.items():
         due = sorted(job.monotone.get(name, {}).values())
@@ -63,7 +68,7 @@ def refuse_missing(job: Job, features: Sequence[Feature], told: Monotone | None)
             )
 
 
-class Holding(Checked):
+class DataSummary(StrictSchema):
     """What a participant brings along; the dealer has nothing."""
 
     samples: Annotated[int, Field(ge=0)] | None = None
@@ -82,28 +87,28 @@ class Holding(Checked):
     """How many tables the model has that is to predict: the dealer has none."""
 
 
-def all_features(job: Job, participants: Sequence[Holding]) -> tuple[Feature, ...]:
+def merge_features(job: Job, summaries: Sequence[DataSummary]) -> tuple[Feature, ...]:
     """Return the features of all, by number where we are not told their names."""
     features = []
-    for name, holding in zip(job.names, participants, strict=True):
+    for name, holding in zip(job.party_names, summaries, strict=True):
         names = holding.features
         if names is None:  # so it is to the dealer
             names = [str(number) for number in range(holding.n_features)]
-        elif len(names) != holding.n_features or not all(printable(f) for f in names):
+        elif len(names) != holding.n_features or not all(is_printable(f) for f in names):
             raise PeerMisbehavedError(name, "stated features that are not all named")
         features += [Feature(feature, name) for feature in names]
     return tuple(features)
 
 
-def told_counts(job: Job, participants: Sequence[Holding]) -> tuple[int, ...] | None:
+def merge_cut_counts(job: Job, summaries: Sequence[DataSummary]) -> tuple[int, ...] | None:
     """Return what all told of their columns; raise if it is not what the job has told."""
     told: list[int] = []
-    most = job.hyper_parameters().candidates
-    for name, holding in zip(job.names, participants, strict=True):
+    most = job.make_params().max_cut_count
+    for name, holding in zip(job.party_names, summaries, strict=True):
         cuts = holding.cuts or []
-        due = 0 if job.told_cuts == "hidden" else holding.n_features
+        due = 0 if job.cut_disclosure == "hidden" else holding.n_features
         try:
-            check_told(cuts, job.told_cuts, most)
+            check_disclosed_cut_counts(cuts, job.cut_disclosure, most)
         except DataError as error:
             raise PeerMisbehavedError(name, f"stated nonsense: {error}") from None
         if len(cuts) != due:
@@ -111,40 +116,44 @@ def told_counts(job: Job, participants: Sequence[Holding]) -> tuple[int, ...] | 
                 name, f"stated {len(cuts)} numbers of cuts, and {due} are due"
             )
         told += cuts
-    return None if job.told_cuts == "hidden" else tuple(told)
+    return None if job.cut_disclosure == "hidden" else tuple(told)
 
 
-def has_ended(job: Job, stage: Stage, participants: Sequence[Holding]) -> bool:
+def is_training_finished(
+    job: Job, resume_from: CheckpointKey, summaries: Sequence[DataSummary]
+) -> bool:
     """Tell whether a training has ended at a stage: as somebody knows, or as all can see.
 
     What explains scores is derived when all tables are there, and in no checkpoint: then all must
     have their parts.
     """
-    ended = [each.ended and stage in each.stages for each in participants]
+    ended = [each.ended and resume_from in each.stages for each in summaries]
     if job.explain is not None:
         return all(ended)
     if any(ended):
         return True
-    params = job.hyper_parameters()
-    return stage[0] == params.tables and params.patience is None and not job.reveal_validation
+    params = job.make_params()
+    return resume_from[0] == params.tables and params.patience is None and not job.reveal_validation
 
 
-def tables_of(job: Job, command: str, participants: Sequence[Holding]) -> int:
+def get_model_tables(job: Job, command: str, summaries: Sequence[DataSummary]) -> int:
     """Return how many tables the model has that all have parts of."""
-    tables = participants[0].tables
+    tables = summaries[0].tables
     if command == "train":
         return 0
-    if tables is None or tables > MOST_TABLES:
-        raise PeerMisbehavedError(job.names[0], "stated no number of tables that there can be")
+    if tables is None or tables > MAX_TABLES:
+        raise PeerMisbehavedError(
+            job.party_names[0], "stated no number of tables that there can be"
+        )
     return tables
 
 
-def told_constraints(job: Job, participants: Sequence[Holding]) -> Monotone | None:
+def merge_constraints(job: Job, summaries: Sequence[DataSummary]) -> MonotoneConstraints | None:
     """Return what the dealer is told of constraints; all compare digests of them later."""
     if not job.monotone:
         return None
     told: list[int] = []
-    for name, holding in zip(job.names, participants, strict=True):
+    for name, holding in zip(job.party_names, summaries, strict=True):
         signs = [0] * holding.n_features if holding.monotone is None else holding.monotone
         if len(signs) != holding.n_features:
             raise PeerMisbehavedError(
@@ -154,18 +163,18 @@ def told_constraints(job: Job, participants: Sequence[Holding]) -> Monotone | No
     return tuple(told)
 
 
-def common_stage(participants: Sequence[Holding]) -> Stage:
+def find_common_checkpoint(summaries: Sequence[DataSummary]) -> CheckpointKey:
     """Return the latest stage that all have."""
-    common = set.intersection(*(set(holding.stages) for holding in participants))
+    common = set.intersection(*(set(holding.stages) for holding in summaries))
     return max(common, default=(0, ""))
 
 
-NOT_AGREED = "wants explanations, which the job does not have"
+EXPLANATIONS_DISABLED_TEXT = "wants explanations, which the job does not have"
 """What is said of a recipient that asks for what it may not have."""
-Command = Literal["align", "train", "predict", "serve", "export"]
+SessionCommand = Literal["align", "train", "predict", "serve", "export"]
 
 
-class Statement(Checked):
+class Proposal(StrictSchema):
     """What somebody was asked to do."""
 
     version: Name
@@ -173,7 +182,7 @@ class Statement(Checked):
     terms: dict[str, Any]
     """The job's."""
     nonce: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    command: Command | None = None
+    command: SessionCommand | None = None
     """What a participant wants to do; the dealer follows."""
     model: Name | None = None
     """Which model to predict with."""
@@ -189,19 +198,24 @@ class Statement(Checked):
     """Whether it has tables that were trained on the rows of that alignment."""
 
     @classmethod
-    def of(cls, job: Job, **values: Any) -> Statement:
+    def for_job(cls, job: Job, **values: Any) -> Proposal:
         """Return what somebody with this job and version states."""
-        return cls(version=__version__, terms=job.terms(), nonce=secrets.token_hex(32), **values)
+        return cls(
+            version=__version__,
+            terms=job.list_agreed_settings(),
+            nonce=secrets.token_hex(32),
+            **values,
+        )
 
 
 @dataclass(frozen=True)
-class Purpose:
+class SessionPlan:
     """What all mean to do."""
 
-    command: Command
+    command: SessionCommand
     run: str
     """The name of this run, new every time."""
-    statements: dict[str, Statement]
+    proposals: dict[str, Proposal]
     """What each participant states."""
 
 
@@ -209,123 +223,135 @@ class Purpose:
 class Agreement:
     """What all agree on."""
 
-    command: Command
+    command: SessionCommand
     run: str
     """The name of this run."""
-    samples: int
+    n_samples: int
     features: tuple[Feature, ...]
     """Of all participants; the dealer knows how many each has, not what they are called."""
     cut_counts: tuple[int, ...] | None
     """How many cuts each feature has, if the job has that told."""
-    monotone: Monotone | None
+    monotone: MonotoneConstraints | None
     """The constraint of each feature, as its owner tells the dealer; None: by name."""
-    stage: Stage
+    resume_from: CheckpointKey
     """The latest that all participants have; (0, "") if nobody has any."""
-    ended: bool
+    is_finished: bool
     """Whether nothing is left to do after it."""
-    tables: int
+    n_model_tables: int
     """How many tables the model to predict with has."""
-    dealings: dict[str, str | None]
+    randomness_ids: dict[str, str | None]
     """The name of each participant's dealing, if it was dealt ahead."""
     explain: bool = False
     """Whether the recipient wants predictions explained."""
 
 
-def agree_on_purpose(channel: Channel, job: Job, statement: Statement) -> Purpose:
+def exchange_proposals(channel: Channel, job: Job, proposal: Proposal) -> SessionPlan:
     """Exchange statements with everybody; raise DisagreementError that says in what they differ."""
-    channel.where = lambda: "agreement"
-    content = statement.model_dump_json().encode()
-    received = swap(channel, dict.fromkeys(channel.peers, content))
-    refuse_differences(
+    channel.current_step = lambda: "agreement"
+    content = proposal.model_dump_json().encode()
+    received = exchange_messages(channel, dict.fromkeys(channel.peers, content))
+    require_equal(
         channel,
-        {"version": {p: _version(p, c) for p, c in received.items()} | {channel.name: __version__}},
+        {
+            "version": {p: _parse_version(p, c) for p, c in received.items()}
+            | {channel.name: __version__}
+        },
     )
-    statements = {peer: parse(Statement, peer, content) for peer, content in received.items()}
-    statements[channel.name] = statement
-    everybody = [name for name in (*job.names, *job.dealer_names) if name in statements]
+    statements = {
+        peer: parse_message(Proposal, peer, content) for peer, content in received.items()
+    }
+    statements[channel.name] = proposal
+    everybody = [name for name in (*job.party_names, *job.dealer_names) if name in statements]
     keys = dict.fromkeys(key for name in everybody for key in statements[name].terms)
     table = {k: {name: statements[name].terms.get(k) for name in everybody} for k in keys}
     for key in ("command", "model"):
-        table[key] = {name: getattr(statements[name], key) for name in job.names}
-    refuse_differences(channel, table)
-    command = statements[job.names[0]].command
+        table[key] = {name: getattr(statements[name], key) for name in job.party_names}
+    require_equal(channel, table)
+    command = statements[job.party_names[0]].command
     if command is None:
-        raise PeerMisbehavedError(job.names[0], "stated nothing to do")
+        raise PeerMisbehavedError(job.party_names[0], "stated nothing to do")
     nonces = "".join(statements[name].nonce for name in everybody)
     run = hashlib.sha256(bytes.fromhex(nonces)).hexdigest()
-    return Purpose(command, run, {name: statements[name] for name in job.names})
+    return SessionPlan(command, run, {name: statements[name] for name in job.party_names})
 
 
-def agree_on_rows(channel: Channel, job: Job, purpose: Purpose, holding: Holding) -> Agreement:
+def exchange_summaries(
+    channel: Channel, job: Job, plan: SessionPlan, summary: DataSummary
+) -> Agreement:
     """Exchange what all bring along; raise DisagreementError if it does not fit together."""
-    channel.where = lambda: "agreement"
-    for_dealer = holding.model_copy(
-        update={"features": None, "monotone": own_constraints(job, channel.name, holding.features)}
+    channel.current_step = lambda: "agreement"
+    for_dealer = summary.model_copy(
+        update={
+            "features": None,
+            "monotone": get_local_constraints(job, channel.name, summary.features),
+        }
     )
-    received = swap(
+    received = exchange_messages(
         channel,
         {
-            peer: (for_dealer if peer in job.dealer_names else holding).model_dump_json().encode()
+            peer: (for_dealer if peer in job.dealer_names else summary).model_dump_json().encode()
             for peer in channel.peers
         },
     )
-    holdings = {peer: parse(Holding, peer, content) for peer, content in received.items()}
-    holdings[channel.name] = holding
-    participants = [holdings[name] for name in job.names]
-    refuse_differences(channel, _comparison(job, participants))
+    holdings = {
+        peer: parse_message(DataSummary, peer, content) for peer, content in received.items()
+    }
+    holdings[channel.name] = summary
+    participants = [holdings[name] for name in job.party_names]
+    require_equal(channel, _make_comparison_table(job, participants))
     if participants[0].samples is None:
-        raise PeerMisbehavedError(job.names[0], "stated no number of samples")
-    stage = common_stage(participants)
+        raise PeerMisbehavedError(job.party_names[0], "stated no number of samples")
+    stage = find_common_checkpoint(participants)
     agreement = Agreement(
-        command=purpose.command,
-        run=purpose.run,
-        samples=participants[0].samples,
-        features=all_features(job, participants),
-        cut_counts=told_counts(job, participants) if purpose.command == "train" else None,
+        command=plan.command,
+        run=plan.run,
+        n_samples=participants[0].samples,
+        features=merge_features(job, participants),
+        cut_counts=merge_cut_counts(job, participants) if plan.command == "train" else None,
         monotone=(
-            told_constraints(job, participants) if channel.name in job.dealer_names else None
+            merge_constraints(job, participants) if channel.name in job.dealer_names else None
         ),
-        stage=stage,
-        ended=has_ended(job, stage, participants),
-        tables=tables_of(job, purpose.command, participants),
-        dealings={name: statement.dealing for name, statement in purpose.statements.items()},
-        explain=_asks_for_reasons(job, purpose),
+        resume_from=stage,
+        is_finished=is_training_finished(job, stage, participants),
+        n_model_tables=get_model_tables(job, plan.command, participants),
+        randomness_ids={name: statement.dealing for name, statement in plan.proposals.items()},
+        explain=_is_explanation_agreed(job, plan),
     )
     try:
         federation = None
         if agreement.command == "train":
-            refuse_missing(job, agreement.features, agreement.monotone)
-            federation = job.federation(
+            check_constrained_features(job, agreement.features, agreement.monotone)
+            federation = job.make_training_spec(
                 agreement.features, agreement.cut_counts, agreement.monotone
             )
-        compare_numbers(channel, numbers_of(federation, agreement.samples))
+        require_same_constants(channel, digest_public_constants(federation, agreement.n_samples))
     except InputError:
         # Nothing can be trained on what all have, which all find now: nobody just hangs up.
-        channel.leave()
+        channel.close_best_effort()
         raise
     return agreement
 
 
-def _asks_for_reasons(job: Job, purpose: Purpose) -> bool:
+def _is_explanation_agreed(job: Job, plan: SessionPlan) -> bool:
     """Tell whether the recipient wants predictions explained; raise if the job has it not told."""
-    recipient = job.names[job.recipient_index]
-    if purpose.statements[recipient].explain and job.explain is None:
-        raise PeerMisbehavedError(recipient, NOT_AGREED)
-    return purpose.statements[recipient].explain
+    recipient = job.party_names[job.recipient_index]
+    if plan.proposals[recipient].explain and job.explain is None:
+        raise PeerMisbehavedError(recipient, EXPLANATIONS_DISABLED_TEXT)
+    return plan.proposals[recipient].explain
 
 
-def _version(peer: str, content: bytes) -> str:
+def _parse_version(peer: str, content: bytes) -> str:
     """Return the version that a statement names, whatever else that version writes there."""
     try:
         found = json.loads(content)["version"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise PeerMisbehavedError(peer, "stated something that is no statement") from None
-    return quoted(found)
+    return quote_untrusted(found)
 
 
-def _comparison(job: Job, participants: Sequence[Holding]) -> dict[str, dict[str, Any]]:
+def _make_comparison_table(job: Job, summaries: Sequence[DataSummary]) -> dict[str, dict[str, Any]]:
     """Return what must be the same, by what it is and who states it."""
-    holdings = dict(zip(job.names, participants, strict=True))
+    holdings = dict(zip(job.party_names, summaries, strict=True))
     table: dict[str, dict[str, Any]] = {
         key: {name: getattr(holding, key) for name, holding in holdings.items()}
         for key in ("samples", "tables")

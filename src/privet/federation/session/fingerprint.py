@@ -21,19 +21,19 @@ _SEED = b"privet probe".ljust(SEED_BYTES)
 _COUNT = 4096
 
 
-def probe() -> dict[str, str]:
+def run_self_test() -> dict[str, str]:
     """Return a digest of each kind of arithmetic that shares go through, on known numbers."""
     prg = Prg(_SEED)
     words = prg.uniform(Place("words", (), 0), (64, 64), Z64)
     angles = prg.uniform(Place("angles", (), 0), (_COUNT,), Z64).astype(np.uint32)
     matrix = LimbMatrix(24, _COUNT)
-    matrix.place(0, prg.uniform(Place("matrix", (), 0), (24, _COUNT), Z36))
+    matrix.fill_rows(0, prg.uniform(Place("matrix", (), 0), (24, _COUNT), Z36))
     vectors = prg.uniform(Place("vectors", (), 0), (_COUNT, 8), Z36)
     order = prg.permutation(Place("order", (), 0), _COUNT)
     return {
         "random numbers": _digest([words, order.astype(np.uint64)]),
         "sines": _digest(fourier.compute_sin_cos(angles)),
-        "sums by bucket": _digest(Z36.reduce(x) for x in matrix.times((vectors, Z36))),
+        "sums by bucket": _digest(Z36.reduce_modulus(x) for x in matrix.multiply((vectors, Z36))),
     }
 
 

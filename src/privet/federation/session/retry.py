@@ -15,63 +15,63 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from privet.errors import CorrelationError, DisagreementError, PeerError, UnavailableError
-from privet.federation.monitoring.events import Event, Tell
-from privet.federation.session.session import Seat
+from privet.federation.monitoring.events import Event, EventHandler
+from privet.federation.session.session import LocalMember
 
-_SHORTEST_PAUSE = 0.2
-_LONGEST_PAUSE = 4.0
-_MEETING_SECONDS = 60.0
+_MIN_BACKOFF_SECONDS = 0.2
+_MAX_BACKOFF_SECONDS = 4.0
+_RECONNECT_SECONDS = 60.0
 """How long a meeting after the first is tried before it is tried anew."""
-OTHERS = (PeerError, DisagreementError, CorrelationError, UnavailableError)
+RETRYABLE_ERRORS = (PeerError, DisagreementError, CorrelationError, UnavailableError)
 """What may be over when it is tried again: of the others', or of this machine's."""
-Sit = Callable[[float], AbstractContextManager[Seat]]
+OpenSession = Callable[[float], AbstractContextManager[LocalMember]]
 """Takes a seat, to wait for the others for so many seconds."""
 
 
-class Pauses:
+class Backoff:
     """Pauses between meetings."""
 
     def __init__(self) -> None:
-        self._seconds = _SHORTEST_PAUSE
+        self._seconds = _MIN_BACKOFF_SECONDS
 
-    def wait(self, *, from_anew: bool) -> None:
+    def sleep(self, *, reset: bool) -> None:
         """Wait twice as long as the last time, up to a few seconds; or a moment, from anew."""
-        longer = min(2 * self._seconds, _LONGEST_PAUSE)
-        self._seconds = _SHORTEST_PAUSE if from_anew else longer
+        longer = min(2 * self._seconds, _MAX_BACKOFF_SECONDS)
+        self._seconds = _MIN_BACKOFF_SECONDS if reset else longer
         # Not all at the same moment, or they would keep missing each other.
         time.sleep(self._seconds * random.SystemRandom().uniform(0.5, 1.0))
 
 
-def persist(
-    sit: Sit,
-    session: Callable[[Seat], None],
-    wait: float,
-    tell: Tell,
+def run_with_retry(
+    open_session: OpenSession,
+    run_session: Callable[[LocalMember], None],
+    timeout: float,
+    emit: EventHandler,
     *,
-    service: bool,
-    keep: bool = False,
+    is_service: bool,
+    keep_running: bool = False,
 ) -> None:
     """Run sessions until one ends well, or on and on if we are to keep at it.
 
-    `service` is known to be one by participants who serve; the dealer finds out in the session.
+    `is_service` is known to be one by participants who serve; the dealer finds out in the session.
     """
-    pauses, up = Pauses(), False
+    pauses, up = Backoff(), False
     while True:
-        seat: Seat | None = None
+        seat: LocalMember | None = None
         try:
-            with sit(_MEETING_SECONDS if up else wait) as seat:
-                session(seat)
-            if not keep:
+            with open_session(_RECONNECT_SECONDS if up else timeout) as seat:
+                run_session(seat)
+            if not keep_running:
                 return
             up = True
-            tell(Event("ended", "the recipient has ended the service; waiting for the next"))
-        except OTHERS as error:
+            emit(Event("ended", "the recipient has ended the service; waiting for the next"))
+        except RETRYABLE_ERRORS as error:
             if seat is None:
                 raise
-            up = up or seat.serving
-            lost = service and seat.met and isinstance(error, PeerError)
+            up = up or seat.was_serving
+            lost = is_service and seat.is_connected and isinstance(error, PeerError)
             if not (up or lost):
                 raise
             blame = {"error": str(error), "peer": error.peer, "step": error.step}
-            tell(Event("lost", f"{error}; meeting the others again", blame))
-        pauses.wait(from_anew=seat.serving)
+            emit(Event("lost", f"{error}; meeting the others again", blame))
+        pauses.sleep(reset=seat.was_serving)

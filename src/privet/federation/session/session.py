@@ -23,26 +23,31 @@ from privet.errors import (
     PrivetError,
     UnavailableError,
 )
-from privet.federation.monitoring.events import Event, Tell, Waiting, silent
-from privet.runtime.run import worker_names
-from privet.schema import Checked, explain, quoted
+from privet.federation.monitoring.events import Event, EventHandler, WaitReporter, discard_event
+from privet.runtime.run import make_worker_names
+from privet.schema import StrictSchema, format_validation_error, quote_untrusted
 from privet.transport.channel import Channel
-from privet.transport.connection import Doubt, kin_of
-from privet.transport.handshake import SESSION_BYTES, Failure
-from privet.transport.rendezvous import answers_as, connect, listen, say_farewell
+from privet.transport.connection import CauseRank, map_relatives
+from privet.transport.handshake import SESSION_ID_BYTES, FailureNotice
+from privet.transport.rendezvous import (
+    connect_members,
+    is_member_running_at,
+    listen,
+    notify_failure,
+)
 from privet.transport.sockets import SocketChannel
 from privet.transport.tls import Identity, load_identity
 
 WAIT_SECONDS = 600.0
 """How long to wait for the others to start."""
-_GOODBYE_SECONDS = 60.0
+_CLOSE_TIMEOUT_SECONDS = 60.0
 """How long after us another participant, which is in step with us, may take to its end."""
-_AHEAD = b"correlations dealt ahead".ljust(SESSION_BYTES)
+_WITHOUT_DEALER = b"correlations dealt ahead".ljust(SESSION_ID_BYTES)
 """Keeps those who need the dealer from those who do not, before they wait for it in vain."""
 
 
 @dataclass
-class Seat:
+class LocalMember:
     """Who we are in a job, and how we are reached."""
 
     job: Job
@@ -50,15 +55,15 @@ class Seat:
     identity: Identity
     host: str
     port: int
-    wait: float = WAIT_SECONDS
-    tell: Tell = silent
-    met: bool = False
+    timeout: float = WAIT_SECONDS
+    emit: EventHandler = discard_event
+    is_connected: bool = False
     """Whether we have met all others: from then on they find out by themselves how we end."""
-    serving: bool = False
+    was_serving: bool = False
     """Whether it was for a service, which was up: it is more than one session."""
 
     @classmethod
-    def take(
+    def from_keys(
         cls,
         job: Job,
         name: str,
@@ -66,11 +71,11 @@ class Seat:
         certificate: str,
         listen: str | None = None,
         *,
-        wait: float = WAIT_SECONDS,
-        tell: Tell = silent,
-    ) -> Seat:
+        timeout: float = WAIT_SECONDS,
+        emit: EventHandler = discard_event,
+    ) -> LocalMember:
         """Check that our keys are the ones that the others expect."""
-        agreed = job.contact(name)
+        agreed = job.get_entry(name)
         identity = load_identity(key, certificate)
         if identity.fingerprint != agreed.fingerprint:
             raise ParameterError(
@@ -78,10 +83,10 @@ class Seat:
                 f"{agreed.fingerprint} of {name}: use those keys, or have all change the job"
             )
         host, port = parse_address(listen or agreed.address)
-        return cls(job, name, identity, host, port, wait, tell)
+        return cls(job, name, identity, host, port, timeout, emit)
 
     @contextlib.contextmanager
-    def meet(self, *, ahead: bool = False) -> Iterator[SocketChannel]:
+    def connect(self, *, same_role_only: bool = False) -> Iterator[SocketChannel]:
         """Yield a channel to all others of the job, once they are all there.
 
         Where correlations were dealt ahead, or none are needed, no dealer is among them; dealers
@@ -90,43 +95,45 @@ class Seat:
         dealers = self.job.dealer_names
         members = [
             member
-            for member in self.job.members()
-            if not ahead or (member.name in dealers) == (self.name in dealers)
+            for member in self.job.make_members()
+            if not same_role_only or (member.name in dealers) == (self.name in dealers)
         ]
-        with listen_at(self.host, self.port) as listener:
-            self.tell(
+        with open_listener(self.host, self.port) as listener:
+            self.emit(
                 Event(
                     "listening",
                     f"{self.name} listens on {self.host}:{self.port}",
                     {"host": self.host, "port": self.port},
                 )
             )
-            links = connect(
+            links = connect_members(
                 self.name,
                 members,
                 listener,
-                session=_AHEAD if ahead else bytes(SESSION_BYTES),
+                session_id=_WITHOUT_DEALER if same_role_only else bytes(SESSION_ID_BYTES),
                 identity=self.identity,
-                timeout=self.wait,
-                on_wait=Waiting(self.tell),
-                kin=kin_of(worker_names(self.job.shards), Doubt.ITS_OWN),
+                timeout=self.timeout,
+                on_wait=WaitReporter(self.emit),
+                relatives=map_relatives(
+                    make_worker_names(self.job.shards), CauseRank.SELF_REPORTED
+                ),
             )
-        self.met = True
+        self.is_connected = True
         # Others may wait for somebody for as long as they like, but they show that they live.
         channel = SocketChannel(self.name, links)
         if self.name not in dealers:  # who have long dealt everything when participants are done
-            channel.goodbye_seconds = _GOODBYE_SECONDS
-        self.tell(Event("connected", f"connected to {', '.join(links)}", {"peers": list(links)}))
+            channel.goodbye_timeout = _CLOSE_TIMEOUT_SECONDS
+        self.emit(Event("connected", f"connected to {', '.join(links)}", {"peers": list(links)}))
         try:
             yield channel
         except PrivetError as error:
-            error.note_step(channel.where())
+            error.set_step_if_unknown(channel.current_step())
             raise
         finally:
             channel.abort()  # does nothing after a goodbye
 
 
-def listen_at(host: str, port: int) -> socket.socket:
+def open_listener(host: str, port: int) -> socket.socket:
     """Listen where the others call us, or say what can be done about it."""
     try:
         return listen(host, port)
@@ -140,16 +147,16 @@ def listen_at(host: str, port: int) -> socket.socket:
 
 
 @contextlib.contextmanager
-def seated(
+def open_session(
     job: Job,
     name: str,
     key: str,
     certificate: str,
     listen: str | None = None,
     *,
-    wait: float = WAIT_SECONDS,
-    tell: Tell = silent,
-) -> Iterator[Seat]:
+    timeout: float = WAIT_SECONDS,
+    emit: EventHandler = discard_event,
+) -> Iterator[LocalMember]:
     """Yield our seat in a job. What fails before we have met all others ends their waiting, too.
 
     They are told in which kind of way it failed, and no more. If we are told that of another one,
@@ -157,31 +164,33 @@ def seated(
     long enough does not end the waiting of others. Nor does one that is refused since another
     process of ours is at it: that one takes part.
     """
-    agreed = job.contact(name)
-    seat: Seat | None = None
+    agreed = job.get_entry(name)
+    seat: LocalMember | None = None
     try:
-        seat = Seat.take(job, name, key, certificate, listen, wait=wait, tell=tell)
+        seat = LocalMember.from_keys(
+            job, name, key, certificate, listen, timeout=timeout, emit=emit
+        )
         yield seat
     except (Exception, KeyboardInterrupt) as error:
         out_of_patience = isinstance(error, PeerError) and not isinstance(error, PeerFailedError)
         quiet = out_of_patience or isinstance(error, BusyError)
-        if (seat is None or not seat.met) and not quiet:
+        if (seat is None or not seat.is_connected) and not quiet:
             # Whoever does not want to wait for that either is shown what went wrong first.
             with contextlib.suppress(KeyboardInterrupt):
-                failure, address = Failure.of(error, name), listen or agreed.address
-                told, refused = _tell_others(failure, job, name, key, certificate, address)
+                failure, address = FailureNotice.from_error(error, name), listen or agreed.address
+                told, refused = _notify_others(failure, job, name, key, certificate, address)
                 if told:
-                    whose = "we" if failure.who == name else failure.who
+                    whose = "we" if failure.member == name else failure.member
                     text = f"told {', '.join(told)} that {whose} cannot take part"
-                    tell(Event("told", text, {"told": told, "who": failure.who}))
+                    emit(Event("told", text, {"told": told, "who": failure.member}))
                 if refused:
                     text = f"could not prove to {', '.join(refused)} who we are"
-                    tell(Event("refused", text, {"by": refused}))
+                    emit(Event("refused", text, {"by": refused}))
         raise
 
 
-def _tell_others(
-    failure: Failure, job: Job, name: str, key: str, certificate: str, address: str
+def _notify_others(
+    failure: FailureNotice, job: Job, name: str, key: str, certificate: str, address: str
 ) -> tuple[list[str], list[str]]:
     """Tell those who are there of a failure; return who knows, and who did not believe us."""
     identity, door = None, None
@@ -194,25 +203,27 @@ def _tell_others(
         except ParameterError:
             pass
         except UnavailableError:
-            if identity is not None and answers_as(name, (host, port), identity):
+            if identity is not None and is_member_running_at(name, (host, port), identity):
                 return [], []  # we were started twice, and the other one takes part
-        return say_farewell(failure, name, job.members(), door, identity)
+        return notify_failure(failure, name, job.make_members(), door, identity)
 
 
-_Stated = TypeVar("_Stated", bound=Checked)
+_Stated = TypeVar("_Stated", bound=StrictSchema)
 
 
-def parse(kind: type[_Stated], peer: str, content: bytes) -> _Stated:
+def parse_message(message_type: type[_Stated], peer: str, content: bytes) -> _Stated:
     """Return what a peer stated; raise PeerMisbehavedError if it is nothing of that kind."""
     try:
-        return kind.model_validate_json(content)
+        return message_type.model_validate_json(content)
     except ValidationError as error:
-        raise PeerMisbehavedError(peer, f"stated nonsense: {quoted(explain(error), 300)}") from None
+        raise PeerMisbehavedError(
+            peer, f"stated nonsense: {quote_untrusted(format_validation_error(error), 300)}"
+        ) from None
 
 
-def refuse_differences(
+def require_equal(
     channel: Channel,
-    table: Mapping[str, Mapping[str, Any]],
+    values_by_key: Mapping[str, Mapping[str, Any]],
     advice: str = "use the same job file everywhere",
 ) -> None:
     """Raise DisagreementError unless everything is the same at everybody who states it.
@@ -221,21 +232,21 @@ def refuse_differences(
     """
     complaints = []
     unlike: set[str] = set()
-    for key, values in table.items():
+    for key, values in values_by_key.items():
         if all(value == next(iter(values.values())) for value in values.values()):
             continue
         places: dict[str, list[str]] = {}
         for name in sorted(values, key=lambda name: name != channel.name):
             place = "here" if name == channel.name else f"at {name}"
-            places.setdefault(quoted(values[name]), []).append(place)
+            places.setdefault(quote_untrusted(values[name]), []).append(place)
         told = ", ".join(f"{value} {' and '.join(names)}" for value, names in places.items())
-        complaints.append(f"{quoted(key)}: {told}")
+        complaints.append(f"{quote_untrusted(key)}: {told}")
         ours = values.get(channel.name)
         unlike.update(name for name in values if values[name] != ours and name != channel.name)
         advice = _ADVICE.get(key, advice)
     if complaints:
         # Everybody finds a difference now, and says goodbye: nobody just hangs up.
-        channel.leave()
+        channel.close_best_effort()
         peer = next(iter(unlike)) if len(unlike) == 1 else None
         raise DisagreementError(f"{'; '.join(complaints)}: {advice}", peer)
 

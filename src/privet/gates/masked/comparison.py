@@ -5,7 +5,7 @@ dealt digits. Each digit is looked up in a dealt table at the public digit, the 
 up, and the top bit of the sum is the answer: one opening of a bit or two for every digit.
 
 The answer stays what it is made of, a public choice among dealt bits, until it is needed as a
-factor (`step`): then products of these bits are dealt, and nothing is opened.
+factor (`multiply_by_step`): then products of these bits are dealt, and nothing is opened.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic.rings import Z1, Z8, Ring, RingArray, integers_modulo
+from privet.arithmetic.rings import Z1, Z8, Ring, RingArray, get_integer_ring
 from privet.arithmetic.shares import Elements, Share
-from privet.gates.gate import Gate, Opening, OpeningGate
-from privet.gates.masked.value import Lifted, Masked
-from privet.runtime.correlations.correlation import Half, Recipe
+from privet.gates.gate import Gate, OpeningGate, OpeningSteps
+from privet.gates.masked.value import LiftedValue, MaskedValue
+from privet.runtime.correlations.correlation import Correlation, THolderInput
 from privet.runtime.correlations.dealer import Dealer
-from privet.runtime.cost import Counter
+from privet.runtime.cost import CostCounter
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime, Shape
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison:
+class MaskedComparison:
     """Whether values reach thresholds: shape (thresholds, *values).
 
     Participants know which of the dealt bits the answer is, and whether it is inverted; the dealer
@@ -39,30 +39,30 @@ class Comparison:
 
     shape: tuple[int, ...]
     digits: int
-    which: npt.NDArray[np.intp] | None = None
-    straight: npt.NDArray[np.bool_] | None = None
+    bit_indices: npt.NDArray[np.intp] | None = None
+    is_direct: npt.NDArray[np.bool_] | None = None
     """Where the answer is the dealt bit; elsewhere it is the other one."""
     masks: tuple[Elements, ...] = ()
     """To dealers: rho, of this shape, and the bit of the values' masks that turns answers round."""
 
     @property
-    def options(self) -> int:
+    def n_dealt_bits(self) -> int:
         """How many bits are dealt for every answer."""
         return 1 << (self.digits - 1)
 
-    def __getitem__(self, threshold: int) -> Comparison:
+    def __getitem__(self, threshold: int) -> MaskedComparison:
         """Return the answers for one threshold, without that axis."""
         rho, *others = self.masks or (None,)
-        return Comparison(
+        return MaskedComparison(
             self.shape[1:],
             self.digits,
-            None if self.which is None else self.which[threshold],
-            None if self.straight is None else self.straight[threshold],
+            None if self.bit_indices is None else self.bit_indices[threshold],
+            None if self.is_direct is None else self.is_direct[threshold],
             () if rho is None else (rho[threshold], *others),
         )
 
 
-class DigitTable(Recipe):
+class DigitTable(Correlation):
     """Of a digit of a mask, at every d, what `Compare` looks up.
 
     Masks: the mask itself, (N,), and the carry into the digit, b ^ c with b at the client and c at
@@ -79,11 +79,11 @@ class DigitTable(Recipe):
         """Return one number for every d."""
         return len(self._options), masks[0][0]
 
-    def shared(self, ring: Ring, *masks: Shape) -> list[tuple[Ring, Shape]]:
+    def list_s_terms(self, ring: Ring, *masks: Shape) -> list[tuple[Ring, Shape]]:
         """Return a vector for each carry, if there may be one."""
         return [(ring, self.shape(*masks))] * (2 if self._start else 1)
 
-    def alone(self, *s: RingArray) -> RingArray:
+    def compute_plain(self, *s: RingArray) -> RingArray:
         """Compare the digit with every d."""
         value, options = self._digit(s[0]), self._options.astype(s[0].dtype)
         table = (value > options).astype(np.uint8)
@@ -92,20 +92,22 @@ class DigitTable(Recipe):
             table += value == options
         return table
 
-    def client(self, *s: RingArray) -> list[RingArray]:
+    def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
         """Return one-hot vectors, for either carry."""
         digit = self._digit(s[0]).astype(np.intp)
         if not self._start:
-            return [self._hot(digit)]
-        carry = Z1.reduce(s[1]).astype(np.intp)
-        return [self._hot(digit + carry), self._hot(digit + 1 - carry)]
+            return [self._encode_one_hot(digit)]
+        carry = Z1.reduce_modulus(s[1]).astype(np.intp)
+        return [self._encode_one_hot(digit + carry), self._encode_one_hot(digit + 1 - carry)]
 
-    def server(self, half: Half) -> RingArray:
+    def compute_t_share(self, held: THolderInput) -> RingArray:
         """Choose, rotate, and add up."""
-        hot = half.shared[0]
+        hot = held.s_term_shares[0]
         if self._start:
-            hot = np.where(Z1.reduce(half.t[1]).astype(bool), half.shared[1], hot)
-        digit = self._digit(half.t[0])
+            hot = np.where(
+                Z1.reduce_modulus(held.t_parts[1]).astype(bool), held.s_term_shares[1], hot
+            )
+        digit = self._digit(held.t_parts[0])
         for bit in range(self._length):  # bit by bit: faster than to look every entry up
             taken = (digit >> digit.dtype.type(bit) & digit.dtype.type(1)).astype(np.uint8)
             hot = hot ^ ((np.roll(hot, 1 << bit, axis=0) ^ hot) & (np.uint8(0) - taken))
@@ -119,28 +121,28 @@ class DigitTable(Recipe):
         found: RingArray = (part >> kind(self._start)) & kind((1 << self._length) - 1)
         return found
 
-    def _hot(self, digit: npt.NDArray[np.intp]) -> RingArray:
+    def _encode_one_hot(self, digit: npt.NDArray[np.intp]) -> RingArray:
         options = len(self._options)
         return np.asarray((digit & (options - 1)) == self._options, dtype=np.uint8)
 
 
-class Answers:
+class ComparisonBits:
     """The dealt bits of a comparison, (options, *shape), as recipes make them of its masks.
 
     Bit k is the top bit of k - rho, turned round by a bit of the values' masks.
     """
 
-    def __init__(self, reached: Comparison) -> None:
-        self._half = reached.options
-        self._k = np.arange(self._half).reshape(-1, *[1] * len(reached.shape))
+    def __init__(self, comparison: MaskedComparison) -> None:
+        self._half = comparison.n_dealt_bits
+        self._k = np.arange(self._half).reshape(-1, *[1] * len(comparison.shape))
 
-    def of_s(self, rho: RingArray, top: RingArray) -> RingArray:
+    def compute_from_s(self, rho: RingArray, top: RingArray) -> RingArray:
         """Return the bits that follow from S."""
         k = self._k.astype(np.uint8)
         bits = ((k - rho) & np.uint8(2 * self._half - 1)) >= np.uint8(self._half)
-        return np.asarray(bits ^ Z1.reduce(top))
+        return np.asarray(bits ^ Z1.reduce_modulus(top))
 
-    def moved(
+    def rotate_by_t(
         self, shared: RingArray, rho: RingArray, top: RingArray
     ) -> tuple[RingArray, npt.NDArray[np.bool_]]:
         """Return shares of the bits, or of multiples of them, and where these are inverted.
@@ -148,14 +150,14 @@ class Answers:
         From those that follow from S: (..., options, *shape).
         """
         k = (self._k - rho.astype(np.intp)) & (2 * self._half - 1)
-        inverted = (k >= self._half) ^ Z1.reduce(top).astype(bool)
+        inverted = (k >= self._half) ^ Z1.reduce_modulus(top).astype(bool)
         where = k & (self._half - 1)
         axis = shared.ndim - where.ndim
         where = where.reshape(*[1] * axis, *where.shape)
         return np.take_along_axis(shared, where, axis=axis), inverted
 
 
-_LONGEST_DIGIT = 9
+_MAX_DIGIT_BITS = 9
 
 
 class Compare(OpeningGate):
@@ -180,26 +182,26 @@ class Compare(OpeningGate):
     def deal(
         self,
         dealer: Dealer,
-        x: Masked,
+        x: MaskedValue,
         thresholds: tuple[int, ...],
         width: int,
         digits: int,
-    ) -> Comparison:
+    ) -> MaskedComparison:
         """Deal tables of digits, and draw the mask of their sum."""
         top = _derive_tables(dealer, x, width, digits)
-        ring, shape = integers_modulo(digits), (len(thresholds), x.mask.size)
+        ring, shape = get_integer_ring(digits), (len(thresholds), x.mask.size)
         rho = dealer.uniform(shape, ring)
         whole = (len(thresholds), *x.shape)
-        return Comparison(whole, digits, masks=(rho.reshape(*whole), top))
+        return MaskedComparison(whole, digits, masks=(rho.reshape(*whole), top))
 
     def run(
         self,
         party: Party,
-        x: Masked,
+        x: MaskedValue,
         thresholds: tuple[int, ...],
         width: int,
         digits: int,
-    ) -> Opening[Comparison]:
+    ) -> OpeningSteps[MaskedComparison]:
         """Look digits up, and open their sum."""
         public = x.public.array.reshape(-1)
         kind, places = public.dtype.type, np.arange(len(public))
@@ -211,7 +213,7 @@ class Compare(OpeningGate):
             # Digits are below the table's length by their making, so positions need no check.
             found = table.reshape(-1).take(digit * len(places) + places, mode="clip")
             total += found << np.uint8(max(0, j - 1))
-        ring = integers_modulo(digits)
+        ring = get_integer_ring(digits)
         rho = party.uniform(c.shape, ring)
         (opened,) = yield [Share(total, ring) + rho]
         odd = ((c >> kind(width - 1)) & kind(1)).astype(np.bool_)
@@ -220,38 +222,40 @@ class Compare(OpeningGate):
         which = (opened & np.uint8(half - 1)).astype(np.intp)
         # Reached is the opposite of negative.
         straight = odd ^ (opened >= half)
-        return Comparison(shape, digits, which.reshape(shape), straight.reshape(shape))
+        return MaskedComparison(shape, digits, which.reshape(shape), straight.reshape(shape))
 
     def count(
         self,
-        counter: Counter,
-        x: Masked,
+        counter: CostCounter,
+        x: MaskedValue,
         thresholds: tuple[int, ...],
         width: int,
         digits: int,
-    ) -> tuple[Sequence[Share], Comparison]:
+    ) -> tuple[Sequence[Share], MaskedComparison]:
         """Count tables of digits, and the opening."""
         count = prod(x.shape)
         top = _derive_tables(counter, x, width, digits)
-        total = Share.unknown((len(thresholds), count), integers_modulo(digits))
+        total = Share.unknown((len(thresholds), count), get_integer_ring(digits))
         shape = (len(thresholds), *x.shape)
-        return [total], Comparison(shape, digits, masks=(total.reshape(*shape), top))
+        return [total], MaskedComparison(shape, digits, masks=(total.reshape(*shape), top))
 
 
-def _derive_tables(dealer: Dealer | Counter, x: Masked, width: int, digits: int) -> Elements:
+def _derive_tables(
+    dealer: Dealer | CostCounter, x: MaskedValue, width: int, digits: int
+) -> Elements:
     """Derive the tables of digits; return the top bit of the masks."""
-    first, end = x.window or (0, x.ring.bits)
+    first, end = x.bit_window or (0, x.ring.bits)
     starts = [first + start for start, _ in _places(width, digits)]
     place = first + width - 1
     r = x.mask.reshape(-1)
-    carries, top = dealer.carries(r, starts, place if place < end else None)
+    carries, top = dealer.derive_carries(r, starts, place if place < end else None)
     for j, (start, (_, length)) in enumerate(zip(starts, _places(width, digits), strict=True)):
         ring = _table_ring(j, digits)
         dealer.derive(DigitTable(start, length, ring, lowest=not j), ring, r, carries[j])
     return top.reshape(*x.shape)
 
 
-class Step(Gate):
+class MultiplyByStep(Gate):
     """Multiply lifted values by a public number that depends on how many thresholds are reached.
 
     `factors[e]` is the number where e of them are; thresholds rise. The product is
@@ -267,31 +271,41 @@ class Step(Gate):
     name = "step"
 
     def deal(
-        self, dealer: Dealer, reached: Comparison, x: Lifted, *, factors: tuple[int, ...]
+        self,
+        dealer: Dealer,
+        comparison: MaskedComparison,
+        x: LiftedValue,
+        *,
+        factors: tuple[int, ...],
     ) -> Share:
         """Deal bits, and their products with masks."""
-        if not reached.shape[0]:
+        if not comparison.shape[0]:
             return Share.unknown(x.shape, x.ring)
-        dealer.derive(_Products(reached, x), x.ring, *reached.masks, *x.masks)
+        dealer.derive(_ComparisonProducts(comparison, x), x.ring, *comparison.masks, *x.masks)
         return Share.unknown(x.shape, x.ring)
 
     def run(
-        self, party: Party, reached: Comparison, x: Lifted, *, factors: tuple[int, ...]
+        self,
+        party: Party,
+        comparison: MaskedComparison,
+        x: LiftedValue,
+        *,
+        factors: tuple[int, ...],
     ) -> Share:
         """Add up the products of the right bits."""
-        if not reached.shape[0]:
-            return x.share(party) * factors[0]
-        assert reached.which is not None
-        assert reached.straight is not None
+        if not comparison.shape[0]:
+            return x.to_share(party) * factors[0]
+        assert comparison.bit_indices is not None
+        assert comparison.is_direct is not None
         ring = x.ring
-        dealt = party.derived(_dealt_shape(reached, x), ring).part
-        found = np.take_along_axis(dealt, reached.which[None, None], axis=1)[:, 0]
-        steps = ring.array(np.diff(factors)).reshape(-1, *[1] * len(x.shape))
-        sign = np.where(reached.straight, steps, ring.negate(steps))
+        dealt = party.derived(_find_products_shape(comparison, x), ring).part
+        found = np.take_along_axis(dealt, comparison.bit_indices[None, None], axis=1)[:, 0]
+        steps = ring.to_elements(np.diff(factors)).reshape(-1, *[1] * len(x.shape))
+        sign = np.where(comparison.is_direct, steps, ring.negate(steps))
         # A bit is what was dealt, or 1 less that.
-        whole = ring.array(factors[0]) + np.where(reached.straight, ring.array(0), steps).sum(
-            axis=0, dtype=ring.dtype
-        )
+        whole = ring.to_elements(factors[0]) + np.where(
+            comparison.is_direct, ring.to_elements(0), steps
+        ).sum(axis=0, dtype=ring.dtype)
         total = x.public.array * (found[0] * sign).sum(axis=0, dtype=ring.dtype)
         if party.index == 0:
             total = total + x.public.array * whole
@@ -302,67 +316,80 @@ class Step(Gate):
         return Share(total, ring)
 
     def count(
-        self, counter: Counter, reached: Comparison, x: Lifted, *, factors: tuple[int, ...]
+        self,
+        counter: CostCounter,
+        comparison: MaskedComparison,
+        x: LiftedValue,
+        *,
+        factors: tuple[int, ...],
     ) -> Share:
         """Count bits, and their products."""
-        if not reached.shape[0]:
+        if not comparison.shape[0]:
             return Share.unknown(x.shape, x.ring)
-        counter.derive(_Products(reached, x), x.ring, *reached.masks, *x.masks)
+        counter.derive(_ComparisonProducts(comparison, x), x.ring, *comparison.masks, *x.masks)
         return Share.unknown(x.shape, x.ring)
 
 
-class _Products(Recipe):
+class _ComparisonProducts(Correlation):
     """The bits of a comparison, and their products with masks."""
 
-    def __init__(self, reached: Comparison, x: Lifted) -> None:
-        self._bits, self._ring = Answers(reached), x.ring
-        self._shape = _dealt_shape(reached, x)
+    def __init__(self, comparison: MaskedComparison, x: LiftedValue) -> None:
+        self._bits, self._ring = ComparisonBits(comparison), x.ring
+        self._shape = _find_products_shape(comparison, x)
 
     def shape(self, *masks: Shape) -> Shape:
         """Return that of the bits, once and for every mask."""
         return self._shape
 
-    def client(self, *s: RingArray) -> list[RingArray]:
+    def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
         """Multiply what follows from S."""
-        bits = self._bits.of_s(*s[:2]).astype(self._ring.dtype)
+        bits = self._bits.compute_from_s(*s[:2]).astype(self._ring.dtype)
         return [np.stack([bits, *(bits * mask for mask in s[2:])])]
 
-    def server(self, half: Half) -> RingArray:
+    def compute_t_share(self, held: THolderInput) -> RingArray:
         """Move the bits by T, and multiply out."""
-        moved, inverted = self._bits.moved(half.shared[0], *half.t[:2])
-        for k, mask in enumerate(half.t[2:], start=1):
+        moved, inverted = self._bits.rotate_by_t(held.s_term_shares[0], *held.t_parts[:2])
+        for k, mask in enumerate(held.t_parts[2:], start=1):
             moved[k] += moved[0] * mask
-        whole = [self._ring.array(int(half.first)), *(half.whole(k) for k in range(2, len(half.t)))]
+        whole = [
+            self._ring.to_elements(int(held.is_first)),
+            *(held.get_mask_share(k) for k in range(2, len(held.t_parts))),
+        ]
         for row, all_of_it in zip(moved, whole, strict=True):
             np.subtract(all_of_it, row, out=row, where=inverted)
         return moved
 
 
-def _dealt_shape(reached: Comparison, x: Lifted) -> tuple[int, ...]:
-    return (1 + len(x.masks), reached.options, *reached.shape)
+def _find_products_shape(comparison: MaskedComparison, x: LiftedValue) -> tuple[int, ...]:
+    return (1 + len(x.masks), comparison.n_dealt_bits, *comparison.shape)
 
 
 compare = Compare()
-step = Step()
+multiply_by_step = MultiplyByStep()
 
 
-def count_reached(runtime: Runtime, x: Masked, thresholds: tuple[int, ...], width: int) -> Share:
+def count_thresholds_reached(
+    runtime: Runtime, x: MaskedValue, thresholds: tuple[int, ...], width: int
+) -> Share:
     """Return how many of rising thresholds each value reaches, over Z8: one opening."""
-    digits = usual_digits(width)
+    digits = choose_digit_count(width)
     reached = compare(runtime, x, thresholds=thresholds, width=width, digits=digits)
-    return step(
-        runtime, reached, one(runtime, x.shape, Z8), factors=tuple(range(len(thresholds) + 1))
+    return multiply_by_step(
+        runtime,
+        reached,
+        make_lifted_one(runtime, x.shape, Z8),
+        factors=tuple(range(len(thresholds) + 1)),
     )
 
 
-def one(runtime: Runtime, shape: tuple[int, ...], ring: Ring) -> Lifted:
+def make_lifted_one(runtime: Runtime, shape: tuple[int, ...], ring: Ring) -> LiftedValue:
     """Return the number 1 as a lifted value, which has no masks."""
-    return Lifted(runtime.opened(np.broadcast_to(ring.array(1), shape), ring), (), ())
+    return LiftedValue(runtime.as_opened(np.broadcast_to(ring.to_elements(1), shape), ring), (), ())
 
 
 @lru_cache(maxsize=64)
-def usual_digits(width: int, factor_bits: int = 8) -> int:
-    """Return the number of digits for which the dealer deals least: tables, and bits for `step`.
+def choose_digit_count(width: int, factor_bits: int = 8) -> int:
+    """Return how many digits make the dealer send least: tables, and bits for `multiply_by_step`.
 
     Of each bit, what is multiplied with it: a byte, if only answers are counted.
     """
@@ -373,13 +400,13 @@ def usual_digits(width: int, factor_bits: int = 8) -> int:
         )
         return sum(tables) + factor_bits * (1 << (digits - 1))
 
-    shortest = -(-(width - 1) // _LONGEST_DIGIT)
+    shortest = -(-(width - 1) // _MAX_DIGIT_BITS)
     return min(range(shortest, min(8, width - 1) + 1), key=dealt)
 
 
 def _table_ring(digit: int, digits: int) -> Ring:
     """Return the ring of a digit's table: it counts 2^(digit-1) times modulo 2^digits."""
-    return integers_modulo(digits - max(0, digit - 1))
+    return get_integer_ring(digits - max(0, digit - 1))
 
 
 def _places(width: int, digits: int) -> list[tuple[int, int]]:

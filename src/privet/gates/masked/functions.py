@@ -17,9 +17,10 @@ The loss of a score s is log(1 + exp(s)) less s where the label is 1. The curved
 
     log(1 + exp(s)) - s / 2  =  log(2 cosh(s / 2))
 
-and its derivative is the sigmoid less 1/2. So its series is that of the sigmoid (`sigmoid_series`),
-integrated term by term: 8 less the sum over k of (b_k / w_k) cos(w_k s). The copies in which the
-period repeats it pass through 8 at a quarter of the period, 16, where log(2 cosh 8) is 8.
+and its derivative is the sigmoid less 1/2. So its series is that of the sigmoid
+(`evaluate_sigmoid`), integrated term by term: 8 less the sum over k of (b_k / w_k) cos(w_k s). The
+copies in which the period repeats it pass through 8 at a quarter of the period, 16, where log(2
+cosh 8) is 8.
 """
 
 from __future__ import annotations
@@ -30,16 +31,22 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import chain
 
-from privet.arithmetic.fixed_point import PI, many_digits, nearest, sine_cosine, sinh
+from privet.arithmetic.fixed_point import (
+    PI,
+    decimal_precision,
+    decimal_sin_cos,
+    decimal_sinh,
+    round_scaled,
+)
 from privet.arithmetic.rings import Z32
 from privet.arithmetic.shares import Share
-from privet.gates.masked.fourier import Series, fourier
-from privet.gates.masked.value import Masked, by_rows
+from privet.gates.masked.fourier import FourierSeries, evaluate_fourier
+from privet.gates.masked.value import MaskedValue, map_row_blocks
 from privet.runtime.runtime import Runtime
 
-LOW, HIGH = Fraction(93, 100), Fraction(104, 100)
+RECIPROCAL_LOW, RECIPROCAL_HIGH = Fraction(93, 100), Fraction(104, 100)
 """The series is right from LOW / R to HIGH: what is compared coarsely may leave [1/R, 1]."""
-FACTOR_BITS = 28
+RECIPROCAL_COEFFICIENT_BITS = 28
 _POINTS = 120
 _PENALTY = Decimal(10) ** -18
 
@@ -47,37 +54,39 @@ Row = list[Decimal]
 
 
 @lru_cache(maxsize=16)
-def reciprocal_series(ratio: int, period: Fraction) -> Series:
+def build_reciprocal_series(ratio: int, period: Fraction) -> FourierSeries:
     """Return the series of 1/x with a period, on [1/R, 1], to within 2^-24 of it.
 
     It takes 2R + 4 harmonics, for R up to 7.
     """
     assert 2 <= ratio <= 7
     harmonics = 2 * ratio + 4
-    with many_digits():
-        low, high = _decimal(LOW) / ratio, _decimal(HIGH)
+    with decimal_precision():
+        low, high = _decimal(RECIPROCAL_LOW) / ratio, _decimal(RECIPROCAL_HIGH)
         turn = 2 * PI * period.denominator / period.numerator
         rows, target = [], []
         for point in range(_POINTS):
-            _, place = _waves(PI * (2 * point + 1) / (2 * _POINTS))
+            _, place = _decimal_sin_cos(PI * (2 * point + 1) / (2 * _POINTS))
             x = (low + high + (high - low) * place) / 2
             # Relative to 1/x: x times the series is to be 1.
             rows.append([x, *(x * wave for wave in _harmonics(turn * x, harmonics))])
             target.append(Decimal(1))
-        found = _least_squares(rows, target)
-    factors = tuple(nearest(value, FACTOR_BITS) for value in found)
-    assert max(abs(value) for value in factors) < 1 << (FACTOR_BITS + 4)
+        found = _solve_least_squares(rows, target)
+    factors = tuple(round_scaled(value, RECIPROCAL_COEFFICIENT_BITS) for value in found)
+    assert max(abs(value) for value in factors) < 1 << (RECIPROCAL_COEFFICIENT_BITS + 4)
     multiples = tuple(range(1, harmonics + 1))
-    return Series(multiples, factors[0], factors[1::2], factors[2::2], FACTOR_BITS)
+    return FourierSeries(
+        multiples, factors[0], factors[1::2], factors[2::2], RECIPROCAL_COEFFICIENT_BITS
+    )
 
 
 def _decimal(x: Fraction) -> Decimal:
     return Decimal(x.numerator) / x.denominator
 
 
-def _waves(angle: Decimal) -> tuple[Decimal, Decimal]:
+def _decimal_sin_cos(angle: Decimal) -> tuple[Decimal, Decimal]:
     """Return the sine and cosine of an angle up to a turn or two, by doubling a small one."""
-    sine, cosine = sine_cosine(angle / 32)
+    sine, cosine = decimal_sin_cos(angle / 32)
     for _ in range(5):
         sine, cosine = 2 * sine * cosine, cosine * cosine - sine * sine
     return sine, cosine
@@ -85,7 +94,7 @@ def _waves(angle: Decimal) -> tuple[Decimal, Decimal]:
 
 def _harmonics(angle: Decimal, count: int) -> Row:
     """Return sines and cosines of multiples of an angle, in turn."""
-    first = _waves(angle)
+    first = _decimal_sin_cos(angle)
     found = [first]
     for _ in range(count - 1):
         sine, cosine = found[-1]
@@ -98,7 +107,7 @@ def _dot(a: Iterable[Decimal], b: Iterable[Decimal]) -> Decimal:
     return sum((x * y for x, y in zip(a, b, strict=False)), Decimal(0))
 
 
-def _least_squares(rows: list[Row], target: Row) -> Row:
+def _solve_least_squares(rows: list[Row], target: Row) -> Row:
     """Solve rows times x = target in the sense of least squares, with the penalty."""
     size = len(rows[0])
     matrix = [
@@ -126,27 +135,27 @@ def _least_squares(rows: list[Row], target: Row) -> Row:
 
 SCORE_BITS = 26
 """Fraction bits of scores: 2^32 is the period of 64."""
-LARGEST_SCORE = 16
+MAX_SCORE = 16
 """Below it the copies of the sigmoid do not add up to anything that matters."""
-HARMONICS = 28
+N_SIGMOID_HARMONICS = 28
 """What the series leaves out is below 3e-8 in the sigmoid and 2e-7 in its derivative."""
-_FACTOR_BITS = 31
+_SIGMOID_COEFFICIENT_BITS = 31
 
 
 @lru_cache(maxsize=1)
-def coefficients() -> tuple[tuple[int, ...], tuple[int, ...]]:
+def compute_sigmoid_coefficients() -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return b_k and b_k w_k of all harmonics, as integers with 31 fraction bits."""
-    with many_digits():
-        frequencies = [Decimal(2 * k + 1) * 2 * PI / 64 for k in range(HARMONICS)]
-        amplitudes = [PI / 16 / sinh(PI * w) for w in frequencies]
+    with decimal_precision():
+        frequencies = [Decimal(2 * k + 1) * 2 * PI / 64 for k in range(N_SIGMOID_HARMONICS)]
+        amplitudes = [PI / 16 / decimal_sinh(PI * w) for w in frequencies]
         slopes = [b * w for b, w in zip(amplitudes, frequencies, strict=True)]
     return (
-        tuple(nearest(b, _FACTOR_BITS) for b in amplitudes),
-        tuple(nearest(slope, _FACTOR_BITS) for slope in slopes),
+        tuple(round_scaled(b, _SIGMOID_COEFFICIENT_BITS) for b in amplitudes),
+        tuple(round_scaled(slope, _SIGMOID_COEFFICIENT_BITS) for slope in slopes),
     )
 
 
-def sigmoid_series(runtime: Runtime, score: Masked, bits: int) -> Share:
+def evaluate_sigmoid(runtime: Runtime, score: MaskedValue, bits: int) -> Share:
     """Return the sigmoid and its derivative, (2, ...), of scores over Z32, with `bits` bits.
 
     Fraction bits are those of a dealt wave and of a public coefficient together. There are two
@@ -157,16 +166,19 @@ def sigmoid_series(runtime: Runtime, score: Masked, bits: int) -> Share:
     Beyond, the waves return.
     """
     assert score.ring is Z32
-    amplitudes, slopes = coefficients()
-    multiples, none = tuple(2 * k + 1 for k in range(HARMONICS)), (0,) * HARMONICS
-    half = 1 << (_FACTOR_BITS - 1)
+    amplitudes, slopes = compute_sigmoid_coefficients()
+    multiples, none = (
+        tuple(2 * k + 1 for k in range(N_SIGMOID_HARMONICS)),
+        (0,) * N_SIGMOID_HARMONICS,
+    )
+    half = 1 << (_SIGMOID_COEFFICIENT_BITS - 1)
     both = (
-        Series(multiples, half, amplitudes, none, _FACTOR_BITS),
-        Series(multiples, 0, none, slopes, _FACTOR_BITS),
+        FourierSeries(multiples, half, amplitudes, none, _SIGMOID_COEFFICIENT_BITS),
+        FourierSeries(multiples, 0, none, slopes, _SIGMOID_COEFFICIENT_BITS),
     )
     dealt = bits // 2 - 1
-    evaluate = partial(fourier, runtime, dealt_bits=dealt, public_bits=bits - dealt)
-    return by_rows(score, lambda some: evaluate(some, both))
+    evaluate = partial(evaluate_fourier, runtime, correlation_bits=dealt, public_bits=bits - dealt)
+    return map_row_blocks(score, lambda some: evaluate(some, both))
 
 
 _HARMONICS = 18
@@ -176,15 +188,15 @@ _MIDDLE = 8
 
 
 @lru_cache(maxsize=1)
-def softplus_coefficients() -> tuple[int, ...]:
+def compute_softplus_coefficients() -> tuple[int, ...]:
     """Return -b_k / w_k of all harmonics, as integers with 28 fraction bits."""
-    with many_digits():
+    with decimal_precision():
         frequencies = [Decimal(2 * k + 1) * 2 * PI / 64 for k in range(_HARMONICS)]
-        factors = [-PI / 16 / sinh(PI * w) / w for w in frequencies]
-    return tuple(nearest(factor, _SOFTPLUS_COEFFICIENT_BITS) for factor in factors)
+        factors = [-PI / 16 / decimal_sinh(PI * w) / w for w in frequencies]
+    return tuple(round_scaled(factor, _SOFTPLUS_COEFFICIENT_BITS) for factor in factors)
 
 
-def softplus_series(runtime: Runtime, score: Masked, bits: int) -> Share:
+def evaluate_softplus(runtime: Runtime, score: MaskedValue, bits: int) -> Share:
     """Return log(2 cosh(s / 2)) of scores over Z32, with `bits` fraction bits.
 
     Cost: no opening; corrections of 36 elements a value. Reveals: nothing. Error: less than 3e-6,
@@ -192,9 +204,11 @@ def softplus_series(runtime: Runtime, score: Masked, bits: int) -> Share:
     """
     assert score.ring is Z32
     multiples = tuple(2 * k + 1 for k in range(_HARMONICS))
-    none, factors = (0,) * _HARMONICS, softplus_coefficients()
-    series = Series(
+    none, factors = (0,) * _HARMONICS, compute_softplus_coefficients()
+    series = FourierSeries(
         multiples, _MIDDLE << _SOFTPLUS_COEFFICIENT_BITS, none, factors, _SOFTPLUS_COEFFICIENT_BITS
     )
     dealt = bits // 2 - 1
-    return fourier(runtime, score, [series], dealt_bits=dealt, public_bits=bits - dealt)[0]
+    return evaluate_fourier(
+        runtime, score, [series], correlation_bits=dealt, public_bits=bits - dealt
+    )[0]

@@ -8,7 +8,8 @@ publishes E = M - A once, with A known to it and the dealer alone. For a masked 
 
 of which the owner computes M F, every participant E times its own share of r, and the dealer A r.
 
-Where r = P s + e is a sample of ring-LWE (`hide`), the owner publishes E = M P - A instead, and
+Where r = P s + e is a sample of ring-LWE (`lattice_mask`), the owner publishes E = M P - A instead,
+and
 
     M x + M e = M F - M P s = M F - E s - A s
 
@@ -24,51 +25,53 @@ from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
 from privet.gates.gate import Gate
 from privet.gates.masked.indicators import Indicators
-from privet.gates.masked.value import Masked
-from privet.runtime.correlations.correlation import Half, Recipe
+from privet.gates.masked.value import MaskedValue
+from privet.runtime.correlations.correlation import Correlation, THolderInput
 from privet.runtime.correlations.dealer import Dealer
-from privet.runtime.cost import Counter
+from privet.runtime.cost import CostCounter
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime, Shape
 
 
-class Products:
+class IndicatorProducts:
     """The indicators times masks, computed in the background while what they mask is opened.
 
-    Its `begin` is the `meanwhile` of `mask` or `shrink`, or, with a lattice, of `hide`: then masks
-    are secrets, which whoever deals or counts is given as well.
+    Its `start` is the `meanwhile` of `mask` or `shrink`, or, with a lattice, of `lattice_mask`:
+    then masks are secrets, which whoever deals or counts is given as well.
     """
 
     def __init__(self, runtime: Runtime, indicators: Indicators) -> None:
         self._runtime = runtime
         self.indicators = indicators
-        self._secrets: list[Elements] | None = [] if indicators.lattice else None
+        self._secrets: list[Elements] | None = [] if indicators.has_lattice_masks else None
         self._begun: Future[list[RingArray]] | None = None
 
-    def begin(self, masks: list[Elements]) -> None:
+    def start(self, masks: list[Elements]) -> None:
         """Begin to multiply, if we are a participant."""
         if self._secrets is not None:
             self._secrets = masks
         if isinstance(self._runtime, Party):
-            self._begun = self._runtime.in_background(lambda: self._times(masks))
+            self._begun = self._runtime.submit_background(lambda: self._times(masks))
 
-    def factors(self, vectors: Sequence[Masked]) -> list[Elements]:
+    def list_factors(self, vectors: Sequence[MaskedValue]) -> list[Elements]:
         """Return what indicators are multiplied with, for all vectors that are not constants."""
-        masks = [x.mask for x in vectors if not x.constant]
+        masks = [x.mask for x in vectors if not x.is_constant]
         if self._secrets is None:
             return masks
         assert len(masks) == len(self._secrets)
         return [s.reshape(-1, s.shape[-1]) for s in self._secrets]
 
-    def of(self, vectors: Sequence[Masked]) -> list[RingArray]:
+    def get_results(self, vectors: Sequence[MaskedValue]) -> list[RingArray]:
         """Return the products with the vectors' masks; those of constants are zero."""
-        rows = sum(self.indicators.cuts)
+        rows = sum(self.indicators.cut_counts)
         begun, self._begun = self._begun, None
-        found = iter(self._times(self.factors(vectors)) if begun is None else begun.result())
-        return [x.ring.zeros((rows, len(x.mask))) if x.constant else next(found) for x in vectors]
+        found = iter(self._times(self.list_factors(vectors)) if begun is None else begun.result())
+        return [
+            x.ring.zeros((rows, len(x.mask))) if x.is_constant else next(found) for x in vectors
+        ]
 
     def _times(self, masks: list[Elements]) -> list[RingArray]:
-        return self.indicators.times(0, [(r.array, r.ring) for r in masks])
+        return self.indicators.multiply(0, [(r.array, r.ring) for r in masks])
 
 
 class Histogram(Gate):
@@ -80,41 +83,45 @@ class Histogram(Gate):
 
     name = "histogram"
 
-    def deal(self, dealer: Dealer, products: Products, *vectors: Masked) -> list[Share]:
+    def deal(
+        self, dealer: Dealer, products: IndicatorProducts, *vectors: MaskedValue
+    ) -> list[Share]:
         """Derive A r."""
         return _derive_sums(dealer, products, vectors)
 
-    def run(self, party: Party, products: Products, *vectors: Masked) -> list[Share]:
+    def run(self, party: Party, products: IndicatorProducts, *vectors: MaskedValue) -> list[Share]:
         """Multiply masked indicators with our share of the masks, our own with what is public."""
         indicators, found = products.indicators, []
-        for sums, x in zip(products.of(vectors), vectors, strict=True):
-            x.ring.accumulate(sums, party.derived(sums.shape, x.ring).part)
+        for sums, x in zip(products.get_results(vectors), vectors, strict=True):
+            x.ring.add_in_place(sums, party.derived(sums.shape, x.ring).part)
             result = x.ring.negate(sums)
-            for feature, order in indicators.sorted.items():
-                result[indicators.places[feature]] += order.sums(x.public.array)
+            for feature, order in indicators.sorted_features.items():
+                result[indicators.row_slices[feature]] += order.sum_up_to_cuts(x.public.array)
             found.append(Share(result, x.ring))
         return found
 
-    def count(self, counter: Counter, products: Products, *vectors: Masked) -> list[Share]:
+    def count(
+        self, counter: CostCounter, products: IndicatorProducts, *vectors: MaskedValue
+    ) -> list[Share]:
         """Count the sums."""
         return _derive_sums(counter, products, vectors)
 
 
 def _derive_sums(
-    dealer: Dealer | Counter, products: Products, vectors: Sequence[Masked]
+    dealer: Dealer | CostCounter, products: IndicatorProducts, vectors: Sequence[MaskedValue]
 ) -> list[Share]:
-    indicators, masks = products.indicators, products.factors(vectors)
-    recipes = iter(_Sums.of_all(indicators, masks))
-    found = [Share.unknown((sum(indicators.cuts), len(x.mask)), x.ring) for x in vectors]
+    indicators, masks = products.indicators, products.list_factors(vectors)
+    recipes = iter(_HistogramSums.for_masks(indicators, masks))
+    found = [Share.unknown((sum(indicators.cut_counts), len(x.mask)), x.ring) for x in vectors]
     for x, sums in zip(vectors, found, strict=True):
-        if x.constant:
-            dealer.derive(_Nothing(sums.shape, x.ring), x.ring)
+        if x.is_constant:
+            dealer.derive(_ZeroSums(sums.shape, x.ring), x.ring)
         else:
             dealer.derive(next(recipes), x.ring, *masks)
     return found
 
 
-class _Sums(Recipe):
+class _HistogramSums(Correlation):
     """A r for one of several masks r, of which all are given: A is read once for all of them.
 
     Of A, S + T as well, a dealer has a part in each matrix (`arithmetic.shares`).
@@ -131,31 +138,31 @@ class _Sums(Recipe):
         self._found = found
 
     @classmethod
-    def of_all(cls, indicators: Indicators, masks: Sequence[Elements]) -> list[_Sums]:
+    def for_masks(cls, indicators: Indicators, masks: Sequence[Elements]) -> list[_HistogramSums]:
         """Return the recipes of all masks."""
         rings, found = [mask.ring for mask in masks], dict[str, list[RingArray]]()
         return [cls(indicators, rings, k, found) for k in range(len(masks))]
 
     def shape(self, *masks: Shape) -> Shape:
         """Return one for every cut and row of the mask."""
-        return sum(self._indicators.cuts), masks[self._position][0]
+        return sum(self._indicators.cut_counts), masks[self._position][0]
 
-    def client(self, *s: RingArray) -> list[RingArray]:
+    def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
         """Multiply S of A, in its parts, and S of r."""
         return [self._total([s] * len(self._indicators.matrices))]
 
-    def server(self, half: Half) -> RingArray:
+    def compute_t_share(self, held: THolderInput) -> RingArray:
         """Multiply out (S + T)(S' + T'), one part of A after the other."""
-        if not half.first:
-            return half.shared[0] + self._total([half.s, half.t])
-        whole = [half.whole(k) for k in range(len(half.t))]
-        return half.shared[0] + self._total([half.t, whole])
+        if not held.is_first:
+            return held.s_term_shares[0] + self._total([held.s_shares, held.t_parts])
+        whole = [held.get_mask_share(k) for k in range(len(held.t_parts))]
+        return held.s_term_shares[0] + self._total([held.t_parts, whole])
 
     def _total(self, factors: Sequence[Sequence[RingArray]]) -> RingArray:
         """Return the sum of the matrices, each times its factors: computed once for all masks."""
         if "sums" not in self._found:
             products = [
-                self._indicators.times(part, list(zip(factor, self._rings, strict=True)))
+                self._indicators.multiply(part, list(zip(factor, self._rings, strict=True)))
                 for part, factor in enumerate(factors)
             ]
             self._found["sums"] = [
@@ -164,7 +171,7 @@ class _Sums(Recipe):
         return self._found["sums"][self._position]
 
 
-class _Nothing(Recipe):
+class _ZeroSums(Correlation):
     """Sums of a mask of zeros, which everybody knows."""
 
     def __init__(self, shape: Shape, ring: Ring) -> None:
@@ -174,21 +181,21 @@ class _Nothing(Recipe):
         """Return that of the sums."""
         return self._shape
 
-    def shared(self, ring: Ring, *masks: Shape) -> list[tuple[Ring, Shape]]:
+    def list_s_terms(self, ring: Ring, *masks: Shape) -> list[tuple[Ring, Shape]]:
         """Share nothing."""
         return []
 
-    def client(self, *s: RingArray) -> list[RingArray]:
+    def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
         """Share nothing."""
         return []
 
-    def alone(self, *s: RingArray) -> RingArray:
+    def compute_plain(self, *s: RingArray) -> RingArray:
         """Return zeros."""
         return self._ring.zeros(self._shape)
 
-    def server(self, half: Half) -> RingArray:
+    def compute_t_share(self, held: THolderInput) -> RingArray:
         """Return zeros."""
-        return self.alone()
+        return self.compute_plain()
 
 
 histogram = Histogram()

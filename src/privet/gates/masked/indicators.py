@@ -2,7 +2,7 @@
 
 Owner l has an indicator matrix M over its features' cuts: M[j, b, i] is 1 if sample i of feature j
 lies in bucket b or below. It publishes E = M - A once, with A known to it and to dealers; or E =
-M P - A, with fewer columns, where rows are masked with a lattice (`hide`).
+M P - A, with fewer columns, where rows are masked with a lattice (`lattice_mask`).
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ import numpy.typing as npt
 
 from privet.arithmetic import large_arrays
 from privet.arithmetic.exact_matmul import LimbMatrix
-from privet.arithmetic.large_arrays import roomy
-from privet.arithmetic.ring_lwe import Lattice, SmallProducts
+from privet.arithmetic.large_arrays import allocate_array
+from privet.arithmetic.ring_lwe import RingLwe, SmallFactorMatrix
 from privet.arithmetic.rings import Ring, RingArray
-from privet.arithmetic.shares import parts_of
-from privet.arrays import BucketArray, Indices
+from privet.arithmetic.shares import list_local_parts
+from privet.arrays import BucketArray, IndexSelection
 from privet.gates.gate import Gate
 from privet.runtime.correlations.dealer import Dealer
-from privet.runtime.cost import Counter
+from privet.runtime.cost import CostCounter
 from privet.runtime.party import Party
 from privet.runtime.runtime import Shape
 
 _BLOCK = 1 << 16  # samples, whose positions fit two bytes
 
 
-class Sorted:
+class SortedFeature:
     """Samples in the order of one feature's buckets, so that sums up to a cut are running sums.
 
     They are in order within blocks: positions in a block take two bytes, and what is taken there
     stays in a core's cache.
     """
 
-    def __init__(self, bucket: BucketArray, cuts: int, order: npt.NDArray[np.uint16]) -> None:
+    def __init__(self, bucket: BucketArray, cut_count: int, order: npt.NDArray[np.uint16]) -> None:
         """Sort; the order is kept where the caller has room for it, two bytes a sample."""
         self.bucket = bucket
-        self._blocks = large_arrays.blocks(len(bucket), _BLOCK)
+        self._blocks = large_arrays.split_into_blocks(len(bucket), _BLOCK)
         self._order = order
-        self._counts = np.empty((len(self._blocks), cuts), dtype=np.int64)
+        self._counts = np.empty((len(self._blocks), cut_count), dtype=np.int64)
         """How many samples of each block are in each bucket that passes some cut."""
 
         def sort(number: int) -> None:
             where = self._blocks[number]
             self._order[where] = np.argsort(bucket[where], kind="stable")
-            self._counts[number] = np.bincount(bucket[where], minlength=cuts)[:cuts]
+            self._counts[number] = np.bincount(bucket[where], minlength=cut_count)[:cut_count]
 
-        large_arrays.each(sort, range(len(self._blocks)), len(bucket))
+        large_arrays.run_blocks(sort, range(len(self._blocks)), len(bucket))
 
-    def sums(self, vectors: RingArray) -> RingArray:
+    def sum_up_to_cuts(self, vectors: RingArray) -> RingArray:
         """Return the sums of vectors, (K, N), up to each cut: (C, K)."""
         shape = (len(self._blocks), self._counts.shape[1], len(vectors))
         found = np.zeros(shape, dtype=vectors.dtype)
@@ -69,74 +69,84 @@ class Sorted:
                     ordered = vector[where].take(order, mode="clip")
                     found[number, filled, k] = np.add.reduceat(ordered, starts)
 
-        large_arrays.each(add, range(len(self._blocks)), vectors.size)
+        large_arrays.run_blocks(add, range(len(self._blocks)), vectors.size)
         total = found.sum(axis=0, dtype=vectors.dtype)
         return np.cumsum(total, axis=0, dtype=vectors.dtype)
 
 
-def sort_all(buckets: dict[int, BucketArray], cuts: Sequence[int]) -> dict[int, Sorted]:
+def sort_features(
+    buckets: dict[int, BucketArray], cut_counts: Sequence[int]
+) -> dict[int, SortedFeature]:
     """Sort samples by several features, of all of which there are cuts.
 
     Their orders are in one array: a process may have only so many files.
     """
     length = max(map(len, buckets.values()), default=0)
-    orders = roomy((len(buckets), length), np.uint16)
+    orders = allocate_array((len(buckets), length), np.uint16)
     rows = zip(buckets.items(), orders, strict=True)
-    return {j: Sorted(bucket, cuts[j], order) for (j, bucket), order in rows}
+    return {j: SortedFeature(bucket, cut_counts[j], order) for (j, bucket), order in rows}
 
 
 @dataclass(frozen=True, repr=False)
 class Indicators:
     """Indicator matrices of all features: E at participants, A, or parts of it, at dealers."""
 
-    cuts: tuple[int, ...]
+    cut_counts: tuple[int, ...]
     """How many rows each feature has."""
-    matrices: tuple[LimbMatrix | SmallProducts, ...] = ()
+    matrices: tuple[LimbMatrix | SmallFactorMatrix, ...] = ()
     """(C, N), for C cuts of all features; of two parts, if we have so many. A counter has none."""
-    sorted: dict[int, Sorted] = field(default_factory=dict)
+    sorted_features: dict[int, SortedFeature] = field(default_factory=dict)
     """The samples in the order of our own features, by feature."""
-    lattice: bool = False
+    has_lattice_masks: bool = False
     """Whether they are multiplied with secrets in place of masks: there are few columns, then."""
 
     @cached_property
-    def places(self) -> list[slice]:
+    def row_slices(self) -> list[slice]:
         """Where each feature's rows are."""
-        ends = np.cumsum(self.cuts).tolist()
-        return [slice(end - count, end) for end, count in zip(ends, self.cuts, strict=True)]
+        ends = np.cumsum(self.cut_counts).tolist()
+        return [slice(end - count, end) for end, count in zip(ends, self.cut_counts, strict=True)]
 
-    def of(self, samples: Indices, features: Indices) -> Indicators:
+    def select(self, samples: IndexSelection, features: IndexSelection) -> Indicators:
         """Return those of some samples and features."""
-        chosen = np.arange(len(self.cuts))[features].tolist()
-        cuts = tuple(self.cuts[j] for j in chosen)
-        own = {k: self.sorted[j].bucket for k, j in enumerate(chosen) if j in self.sorted}
+        chosen = np.arange(len(self.cut_counts))[features].tolist()
+        cuts = tuple(self.cut_counts[j] for j in chosen)
+        own = {
+            k: self.sorted_features[j].bucket
+            for k, j in enumerate(chosen)
+            if j in self.sorted_features
+        }
         return Indicators(
             cuts,
-            tuple(matrix.part(self._rows(features), samples) for matrix in self.matrices),
-            sort_all({k: bucket[samples] for k, bucket in own.items()}, cuts),
-            self.lattice,
+            tuple(matrix.select(self._rows(features), samples) for matrix in self.matrices),
+            sort_features({k: bucket[samples] for k, bucket in own.items()}, cuts),
+            self.has_lattice_masks,
         )
 
-    def _rows(self, features: Indices) -> Indices:
+    def _rows(self, features: IndexSelection) -> IndexSelection:
         """Return the matrix's rows of some features."""
         if isinstance(features, slice):
             return slice(None)
-        return np.flatnonzero(np.isin(np.repeat(np.arange(len(self.cuts)), self.cuts), features))
+        return np.flatnonzero(
+            np.isin(np.repeat(np.arange(len(self.cut_counts)), self.cut_counts), features)
+        )
 
-    def times(self, part: int, masks: Sequence[tuple[RingArray, Ring]]) -> list[RingArray]:
+    def multiply(self, part: int, masks: Sequence[tuple[RingArray, Ring]]) -> list[RingArray]:
         """Return a matrix times masks (..., N), taken as rows: (C, rows) each."""
-        return self.matrices[part].times(*((r.reshape(-1, r.shape[-1]).T, of) for r, of in masks))
+        return self.matrices[part].multiply(
+            *((r.reshape(-1, r.shape[-1]).T, of) for r, of in masks)
+        )
 
 
-class Published(NamedTuple):
+class PublicationFormat(NamedTuple):
     """How masked indicators are published, a row for every cut."""
 
     ring: Ring
-    columns: int
-    made_with: str = ""
+    n_columns: int
+    lattice_seed: str = ""
     """What they are made with beside rows and buckets, if anything."""
 
 
-class Shelf(ABC):
+class IndicatorCache(ABC):
     """Where a participant keeps what others publish, for trainings to come."""
 
     @abstractmethod
@@ -148,7 +158,7 @@ class Shelf(ABC):
         """Keep them."""
 
 
-class Publish(Gate):
+class PublishIndicators(Gate):
     """Publish masked indicator matrices, once a training, or once for several.
 
     1. The dealer and each owner draw A.
@@ -168,124 +178,134 @@ class Publish(Gate):
     def deal(
         self,
         dealer: Dealer,
-        own: dict[int, BucketArray],
+        local_buckets: dict[int, BucketArray],
         owners: tuple[int, ...],
-        shelf: Shelf | None = None,
+        cache: IndicatorCache | None = None,
         *,
-        cuts: tuple[int, ...],
+        cut_counts: tuple[int, ...],
         n_samples: int,
         ring: Ring,
-        kept: tuple[int, ...] | None = None,
-        lattice: Lattice | None = None,
+        cached_owners: tuple[int, ...] | None = None,
+        lattice: RingLwe | None = None,
     ) -> Indicators:
         """Draw masks of all indicators."""
-        matrices = tuple(_matrix(cuts, n_samples, lattice) for _ in range(dealer.parts))
-        indicators = Indicators(cuts, matrices, lattice=lattice is not None)
-        draw = dealer.private if kept is None else dealer.lasting_mask
-        for where, owner in zip(indicators.places, owners, strict=True):
+        matrices = tuple(
+            _matrix(cut_counts, n_samples, lattice) for _ in range(dealer.n_mask_parts)
+        )
+        indicators = Indicators(cut_counts, matrices, has_lattice_masks=lattice is not None)
+        draw = dealer.private if cached_owners is None else dealer.draw_persistent_mask
+        for where, owner in zip(indicators.row_slices, owners, strict=True):
             mask = draw((where.stop - where.start, _columns(n_samples, lattice)), ring, owner)
-            for matrix, part in zip(matrices, parts_of(mask), strict=True):
-                matrix.place(where.start, part)
+            for matrix, part in zip(matrices, list_local_parts(mask), strict=True):
+                matrix.fill_rows(where.start, part)
         return indicators
 
     def run(
         self,
         party: Party,
-        own: dict[int, BucketArray],
+        local_buckets: dict[int, BucketArray],
         owners: tuple[int, ...],
-        shelf: Shelf | None = None,
+        cache: IndicatorCache | None = None,
         *,
-        cuts: tuple[int, ...],
+        cut_counts: tuple[int, ...],
         n_samples: int,
         ring: Ring,
-        kept: tuple[int, ...] | None = None,
-        lattice: Lattice | None = None,
+        cached_owners: tuple[int, ...] | None = None,
+        lattice: RingLwe | None = None,
     ) -> Indicators:
         """Mask and send our own; receive the others'."""
-        matrix, columns = _matrix(cuts, n_samples, lattice), _columns(n_samples, lattice)
-        indicators = Indicators(cuts, (matrix,), sort_all(own, cuts), lattice is not None)
+        matrix, columns = _matrix(cut_counts, n_samples, lattice), _columns(n_samples, lattice)
+        indicators = Indicators(
+            cut_counts, (matrix,), sort_features(local_buckets, cut_counts), lattice is not None
+        )
         features = [[j for j, o in enumerate(owners) if o == k] for k in range(party.n_parties)]
-        shapes: list[list[Shape]] = [[(cuts[j], columns) for j in each] for each in features]
-        draw = party.private if kept is None else party.lasting
+        shapes: list[list[Shape]] = [[(cut_counts[j], columns) for j in each] for each in features]
+        draw = party.private if cached_owners is None else party.persistent_mask
         ours = []
         for j, owner in enumerate(owners):
-            mask = draw((cuts[j], columns), ring, owner)
+            mask = draw((cut_counts[j], columns), ring, owner)
             if mask is not None:
-                ours.append(ring.subtract(_rows(own[j], cuts[j], ring, lattice), mask))
-        for k, position, rows in _everybodys(party, ours, shapes, shelf, ring, kept or ()):
-            where = indicators.places[features[k][position]]
-            matrix.place(where.start, rows)
+                ours.append(
+                    ring.subtract(_rows(local_buckets[j], cut_counts[j], ring, lattice), mask)
+                )
+        for k, position, rows in _exchange_indicators(
+            party, ours, shapes, cache, ring, cached_owners or ()
+        ):
+            where = indicators.row_slices[features[k][position]]
+            matrix.fill_rows(where.start, rows)
         return indicators
 
     def count(
         self,
-        counter: Counter,
-        own: dict[int, BucketArray],
+        counter: CostCounter,
+        local_buckets: dict[int, BucketArray],
         owners: tuple[int, ...],
-        shelf: Shelf | None = None,
+        cache: IndicatorCache | None = None,
         *,
-        cuts: tuple[int, ...],
+        cut_counts: tuple[int, ...],
         n_samples: int,
         ring: Ring,
-        kept: tuple[int, ...] | None = None,
-        lattice: Lattice | None = None,
+        cached_owners: tuple[int, ...] | None = None,
+        lattice: RingLwe | None = None,
     ) -> Indicators:
         """Count the round, unless nobody has anything to send."""
-        new = [k not in (kept or ()) for k in owners]
+        new = [k not in (cached_owners or ()) for k in owners]
         columns = _columns(n_samples, lattice)
-        shapes = [(count, columns) for count, sent in zip(cuts, new, strict=True) if sent]
+        shapes = [(count, columns) for count, sent in zip(cut_counts, new, strict=True) if sent]
         if shapes:
-            counter.publish(ring, shapes)
-        return Indicators(cuts, lattice=lattice is not None)
+            counter.count_publication(ring, shapes)
+        return Indicators(cut_counts, has_lattice_masks=lattice is not None)
 
 
-def _columns(n_samples: int, lattice: Lattice | None) -> int:
+def _columns(n_samples: int, lattice: RingLwe | None) -> int:
     """Return how many columns are published."""
     return n_samples if lattice is None else lattice.degree
 
 
 def _matrix(
-    cuts: tuple[int, ...], n_samples: int, lattice: Lattice | None
-) -> LimbMatrix | SmallProducts:
+    cuts: tuple[int, ...], n_samples: int, lattice: RingLwe | None
+) -> LimbMatrix | SmallFactorMatrix:
     """Return an empty matrix of all features."""
     if lattice is None:
         return LimbMatrix(sum(cuts), n_samples)
-    return SmallProducts(sum(cuts), lattice.bits)
+    return SmallFactorMatrix(sum(cuts), lattice.bits)
 
 
-def _rows(bucket: BucketArray, cuts: int, ring: Ring, lattice: Lattice | None) -> RingArray:
+def _rows(bucket: BucketArray, cut_count: int, ring: Ring, lattice: RingLwe | None) -> RingArray:
     """Return what one feature has to publish, without its mask."""
     if lattice is not None:
-        return lattice.gather(bucket, cuts)
-    below: RingArray = bucket <= np.arange(cuts)[:, None]
+        return lattice.project_indicators(bucket, cut_count)
+    below: RingArray = bucket <= np.arange(cut_count)[:, None]
     return below.astype(ring.dtype)
 
 
-def _everybodys(
+def _exchange_indicators(
     party: Party,
-    ours: list[RingArray],
+    local_rows: list[RingArray],
     shapes: list[list[Shape]],
-    shelf: Shelf | None,
+    cache: IndicatorCache | None,
     ring: Ring,
-    kept: tuple[int, ...],
+    cached_owners: tuple[int, ...],
 ) -> Iterator[tuple[int, int, RingArray]]:
     """Yield whose, which of its features' and the masked rows, of all participants.
 
     What is kept comes from the shelf, our own from what we hold; the rest is sent, and shelved.
     """
-    due = [[] if k in kept else theirs for k, theirs in enumerate(shapes)]
+    due = [[] if k in cached_owners else theirs for k, theirs in enumerate(shapes)]
     if any(due):
-        for k, position, rows in party.publish([] if party.index in kept else ours, due, ring):
-            if shelf is not None and k != party.index:
-                shelf.save(k, position, rows, ring)
+        for k, position, rows in party.publish(
+            [] if party.index in cached_owners else local_rows, due, ring
+        ):
+            if cache is not None and k != party.index:
+                cache.save(k, position, rows, ring)
             yield k, position, rows
-    for k in kept:
+    for k in cached_owners:
         for position, shape in enumerate(shapes[k]):
             if k == party.index:
-                yield k, position, ours[position]
+                yield k, position, local_rows[position]
             else:
-                assert shelf is not None
-                yield k, position, shelf.load(k, position, shape, ring)
+                assert cache is not None
+                yield k, position, cache.load(k, position, shape, ring)
 
 
-publish = Publish()
+publish_indicators = PublishIndicators()

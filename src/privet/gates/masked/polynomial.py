@@ -12,15 +12,15 @@ import numpy as np
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
 from privet.gates.gate import Gate
-from privet.gates.masked.value import Lifted
-from privet.runtime.correlations.correlation import Half, Product, Recipe
+from privet.gates.masked.value import LiftedValue
+from privet.runtime.correlations.correlation import BilinearProduct, Correlation, THolderInput
 from privet.runtime.correlations.dealer import Dealer
-from privet.runtime.cost import Counter
+from privet.runtime.cost import CostCounter
 from privet.runtime.party import Party
 
 Term = tuple[int, tuple[int, ...]]
 """A public coefficient, and which of the values it multiplies, as often as it does."""
-Key = tuple[int, ...]
+MaskProduct = tuple[int, ...]
 """A product of masks, which are counted through all values: sorted."""
 
 
@@ -38,50 +38,52 @@ class Polynomial(Gate):
 
     name = "polynomial"
 
-    def deal(self, dealer: Dealer, values: Sequence[Lifted], terms: Sequence[Term]) -> Share:
+    def deal(self, dealer: Dealer, values: Sequence[LiftedValue], terms: Sequence[Term]) -> Share:
         """Derive products of masks."""
         shape, ring, keys = _outline(values, terms)
         if keys:
             masks = [mask for value in values for mask in value.masks]
-            dealer.derive(_Products(ring, shape, keys), ring, *masks)
+            dealer.derive(_MaskProducts(ring, shape, keys), ring, *masks)
         return Share.unknown(shape, ring)
 
-    def run(self, party: Party, values: Sequence[Lifted], terms: Sequence[Term]) -> Share:
+    def run(self, party: Party, values: Sequence[LiftedValue], terms: Sequence[Term]) -> Share:
         """Multiply what the dealer dealt with one value after the other."""
         shape, ring, keys = _outline(values, terms)
         masks = [mask for value in values for mask in value.masks]
-        products: dict[Key, RingArray] = {(k,): mask.array for k, mask in enumerate(masks)}
-        products[()] = ring.array(1 if party.index == 0 else 0)
+        products: dict[MaskProduct, RingArray] = {(k,): mask.array for k, mask in enumerate(masks)}
+        products[()] = ring.to_elements(1 if party.index == 0 else 0)
         if keys:
             products.update(zip(keys, party.derived((len(keys), *shape), ring).part, strict=True))
         first = _first_masks(len(value.masks) for value in values)
 
         @cache
-        def share(key: Key, factors: tuple[int, ...]) -> RingArray:
+        def share(key: MaskProduct, factors: tuple[int, ...]) -> RingArray:
             """Return our share of a product of masks, times values."""
             if not factors:
                 return products[key]
             v, others = factors[0], factors[1:]
             total = share(key, others) * values[v].public.array
             for k, coefficient in enumerate(values[v].coefficients, start=first[v]):
-                total = total + share(_with(key, k), others) * coefficient.array
+                total = total + share(_add_mask(key, k), others) * coefficient.array
             return total
 
         result = ring.zeros(shape)
         for constant, factors in terms:
-            result += share((), factors) * ring.array(constant)
+            result += share((), factors) * ring.to_elements(constant)
         return Share(result, ring)
 
-    def count(self, counter: Counter, values: Sequence[Lifted], terms: Sequence[Term]) -> Share:
+    def count(
+        self, counter: CostCounter, values: Sequence[LiftedValue], terms: Sequence[Term]
+    ) -> Share:
         """Count the products."""
         shape, ring, keys = _outline(values, terms)
         if keys:
             masks = [mask for value in values for mask in value.masks]
-            counter.derive(_Products(ring, shape, keys), ring, *masks)
+            counter.derive(_MaskProducts(ring, shape, keys), ring, *masks)
         return Share.unknown(shape, ring)
 
 
-class _Products(Recipe):
+class _MaskProducts(Correlation):
     """Products of masks, side by side.
 
     Of a sum S + T for each mask, a product is the sum, over ways to take S or T of each factor, of
@@ -89,7 +91,7 @@ class _Products(Recipe):
     the client's are the same in number.
     """
 
-    def __init__(self, ring: Ring, shape: tuple[int, ...], keys: Sequence[Key]) -> None:
+    def __init__(self, ring: Ring, shape: tuple[int, ...], keys: Sequence[MaskProduct]) -> None:
         self._ring = ring
         self._shape = shape
         self._keys = keys
@@ -98,52 +100,56 @@ class _Products(Recipe):
         """Return that of all products."""
         return (len(self._keys), *self._shape)
 
-    def client(self, *s: RingArray) -> list[RingArray]:
+    def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
         """Multiply S: each product is one that came before, times one more factor."""
         result = np.empty((len(self._keys), *self._shape), dtype=self._ring.dtype)
-        found: dict[Key, RingArray] = {(k,): part for k, part in enumerate(s)}
+        found: dict[MaskProduct, RingArray] = {(k,): part for k, part in enumerate(s)}
         for key, product_of_s in zip(self._keys, result, strict=True):
             np.multiply(found[key[:-1]], s[key[-1]], out=product_of_s)
             found[key] = product_of_s
         return [result]
 
-    def server(self, half: Half) -> RingArray:
+    def compute_t_share(self, held: THolderInput) -> RingArray:
         """Add up products of what is shared and T."""
-        found: dict[Key, RingArray] = dict(zip(self._keys, half.shared[0], strict=True))
-        found.update({(k,): part for k, part in enumerate(half.s)})
-        if half.first:
-            found[()] = self._ring.array(1)
+        found: dict[MaskProduct, RingArray] = dict(
+            zip(self._keys, held.s_term_shares[0], strict=True)
+        )
+        found.update({(k,): part for k, part in enumerate(held.s_shares)})
+        if held.is_first:
+            found[()] = self._ring.to_elements(1)
         result = self._ring.zeros((len(self._keys), *self._shape))
         for i, key in enumerate(self._keys):
             for taken in product((True, False), repeat=len(key)):
                 ours = tuple(k for k, is_s in zip(key, taken, strict=True) if is_s)
                 theirs = tuple(k for k, is_s in zip(key, taken, strict=True) if not is_s)
                 if ours in found:
-                    result[i] += found[ours] * self._times(half.t, theirs)
+                    result[i] += found[ours] * self._times(held.t_parts, theirs)
         return result
 
-    def _times(self, masks: Sequence[RingArray], key: Key) -> RingArray:
+    def _times(self, masks: Sequence[RingArray], key: MaskProduct) -> RingArray:
         if not key:
-            return np.broadcast_to(self._ring.array(1), self._shape)
+            return np.broadcast_to(self._ring.to_elements(1), self._shape)
         return np.broadcast_to(prod((masks[k] for k in key[1:]), start=masks[key[0]]), self._shape)
 
 
 def _outline(
-    values: Sequence[Lifted], terms: Sequence[Term]
-) -> tuple[tuple[int, ...], Ring, tuple[Key, ...]]:
+    values: Sequence[LiftedValue], terms: Sequence[Term]
+) -> tuple[tuple[int, ...], Ring, tuple[MaskProduct, ...]]:
     shape = np.broadcast_shapes(*(value.shape for value in values))
     counts = tuple(len(value.masks) for value in values)
     return shape, values[0].ring, _products(counts, tuple(factors for _, factors in terms))
 
 
 @lru_cache(maxsize=256)
-def _products(counts: tuple[int, ...], terms: tuple[tuple[int, ...], ...]) -> tuple[Key, ...]:
+def _products(
+    counts: tuple[int, ...], terms: tuple[tuple[int, ...], ...]
+) -> tuple[MaskProduct, ...]:
     """Return the distinct products of two masks or more, of values with so many masks each.
 
     Without its last factor, each is a mask or a product before it.
     """
     first = _first_masks(counts)
-    found: dict[Key, None] = {}
+    found: dict[MaskProduct, None] = {}
     for factors in terms:
         for choice in product(*((None, *range(first[v], first[v + 1])) for v in factors)):
             masks = tuple(sorted(mask for mask in choice if mask is not None))
@@ -152,7 +158,7 @@ def _products(counts: tuple[int, ...], terms: tuple[tuple[int, ...], ...]) -> tu
     return tuple(found)
 
 
-def _with(key: Key, mask: int) -> Key:
+def _add_mask(key: MaskProduct, mask: int) -> MaskProduct:
     return tuple(sorted((*key, mask)))
 
 
@@ -164,7 +170,7 @@ def _first_masks(counts: Iterable[int]) -> list[int]:
 polynomial = Polynomial()
 
 
-class Square(Gate):
+class SquareLifted(Gate):
     """Square what `lift` returns: x = c + a u, or c + a u + b t with a bit t.
 
     x^2 = c^2 + 2ac u + a^2 u^2, and (2bc + b^2) t + 2ab ut more; t^2 is t.
@@ -177,11 +183,11 @@ class Square(Gate):
 
     name = "square"
 
-    def deal(self, dealer: Dealer, x: Lifted) -> Lifted:
+    def deal(self, dealer: Dealer, x: LiftedValue) -> LiftedValue:
         """Derive the products of masks."""
         return _unknown(x, _derived(dealer, x))
 
-    def run(self, party: Party, x: Lifted) -> Lifted:
+    def run(self, party: Party, x: LiftedValue) -> LiftedValue:
         """Square what is public."""
         more = [party.derived(x.shape, x.ring) for _ in x.masks]
         c, a = x.public.array, x.coefficients[0].array
@@ -191,25 +197,25 @@ class Square(Gate):
             coefficients += [2 * b * c + b * b, a * a, 2 * a * b]
         else:
             coefficients.append(a * a)
-        return Lifted(
+        return LiftedValue(
             Elements(public, x.ring),
             (*x.masks, *more),
             tuple(Elements(each, x.ring) for each in coefficients),
         )
 
-    def count(self, counter: Counter, x: Lifted) -> Lifted:
+    def count(self, counter: CostCounter, x: LiftedValue) -> LiftedValue:
         """Count the products."""
         return _unknown(x, _derived(counter, x))
 
 
-def _derived(dealer: Dealer | Counter, x: Lifted) -> tuple[Elements, ...]:
-    times = Product(x.ring, x.ring.multiply)
-    return tuple(dealer.derive(times, x.ring, x.masks[0], m, kept=True) for m in x.masks)
+def _derived(dealer: Dealer | CostCounter, x: LiftedValue) -> tuple[Elements, ...]:
+    times = BilinearProduct(x.ring, x.ring.multiply)
+    return tuple(dealer.derive(times, x.ring, x.masks[0], m, as_mask=True) for m in x.masks)
 
 
-def _unknown(x: Lifted, more: tuple[Elements, ...]) -> Lifted:
+def _unknown(x: LiftedValue, more: tuple[Elements, ...]) -> LiftedValue:
     unknown = Elements.unknown(x.shape, x.ring)
-    return Lifted(unknown, (*x.masks, *more), (unknown,) * (len(x.masks) + len(more)))
+    return LiftedValue(unknown, (*x.masks, *more), (unknown,) * (len(x.masks) + len(more)))
 
 
-square = Square()
+square_lifted = SquareLifted()

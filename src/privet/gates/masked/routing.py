@@ -16,28 +16,28 @@ from privet.arithmetic import large_arrays
 from privet.arithmetic.rings import Z1, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.gates.gate import Gate
-from privet.gates.masked.value import Bit, Masked, by_rows
-from privet.runtime.correlations.correlation import Half, Recipe
+from privet.gates.masked.value import MaskedValue, RingBit, map_row_blocks
+from privet.runtime.correlations.correlation import Correlation, THolderInput
 from privet.runtime.correlations.dealer import Dealer
-from privet.runtime.cost import Counter
+from privet.runtime.cost import CostCounter
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime, Shape
 
 
-def owned_share(
-    runtime: Runtime, own: RingArray | None, shape: tuple[int, ...], ring: Ring
+def share_trivially(
+    runtime: Runtime, local_values: RingArray | None, shape: tuple[int, ...], ring: Ring
 ) -> Share:
     """Return a share of values that one participant has: all of them there, zeros at the others.
 
     Whose they are is not known to the dealer, and does not matter: they are to be masked.
     """
-    if own is not None:
-        return Share(own, ring)
-    zeros = runtime.opened(np.broadcast_to(ring.zeros(()), shape), ring)
+    if local_values is not None:
+        return Share(local_values, ring)
+    zeros = runtime.as_opened(np.broadcast_to(ring.zeros(()), shape), ring)
     return Share(zeros.array, ring) if zeros.known else Share.unknown(shape, ring)
 
 
-class Keep(Gate):
+class RouteRows(Gate):
     """Multiply masked vectors (..., N) with masked bits (N,) inverted: keep the samples that pass.
 
     1. The dealer derives [a] and [a r] for the mask a of the bits and r of the vectors.
@@ -51,30 +51,34 @@ class Keep(Gate):
 
     name = "keep"
 
-    def deal(self, dealer: Dealer, fails: Masked, *vectors: Masked) -> list[Share]:
+    def deal(self, dealer: Dealer, outcomes: MaskedValue, *vectors: MaskedValue) -> list[Share]:
         """Deal the bits, and their products with masks."""
-        return _derive_products(dealer, fails, vectors)
+        return _derive_products(dealer, outcomes, vectors)
 
-    def run(self, party: Party, fails: Masked, *vectors: Masked) -> list[Share]:
+    def run(self, party: Party, outcomes: MaskedValue, *vectors: MaskedValue) -> list[Share]:
         """Keep what passes."""
-        bits = party.derived(fails.shape, _widest(vectors))
-        failed = fails.public.array.astype(bool)
+        bits = party.derived(outcomes.shape, _widest(vectors))
+        failed = outcomes.public.array.astype(bool)
         found = []
         for x in vectors:
-            bit, result = bits.to_ring(x.ring).part, party.derived(x.shape, x.ring).part
-            choose = partial(_keep_rows, failed, x, party.index == 0, bit, result)
-            large_arrays.each(choose, large_arrays.blocks(len(failed)), result.size)
+            bit, result = bits.reduce_to_ring(x.ring).part, party.derived(x.shape, x.ring).part
+            choose = partial(_route_block, failed, x, party.index == 0, bit, result)
+            large_arrays.run_blocks(
+                choose, large_arrays.split_into_blocks(len(failed)), result.size
+            )
             found.append(Share(result, x.ring))
         return found
 
-    def count(self, counter: Counter, fails: Masked, *vectors: Masked) -> list[Share]:
+    def count(
+        self, counter: CostCounter, outcomes: MaskedValue, *vectors: MaskedValue
+    ) -> list[Share]:
         """Count the bits and their products."""
-        return _derive_products(counter, fails, vectors)
+        return _derive_products(counter, outcomes, vectors)
 
 
-def _keep_rows(
-    failed: npt.NDArray[np.bool_],
-    x: Masked,
+def _route_block(
+    goes_right: npt.NDArray[np.bool_],
+    x: MaskedValue,
     first: bool,
     bit: RingArray,
     products: RingArray,
@@ -88,28 +92,28 @@ def _keep_rows(
     if first:
         own += public
     own -= ax
-    products[..., rows] = np.where(failed[rows], ax, own)
+    products[..., rows] = np.where(goes_right[rows], ax, own)
 
 
-def _widest(vectors: Sequence[Masked]) -> Ring:
+def _widest(vectors: Sequence[MaskedValue]) -> Ring:
     return max((x.ring for x in vectors), key=lambda ring: ring.bits)
 
 
 def _derive_products(
-    dealer: Dealer | Counter, fails: Masked, vectors: Sequence[Masked]
+    dealer: Dealer | CostCounter, outcomes: MaskedValue, vectors: Sequence[MaskedValue]
 ) -> list[Share]:
     widest = _widest(vectors)
-    bits = Bit(widest)
-    dealer.derive(bits, widest, fails.mask)
+    bits = RingBit(widest)
+    dealer.derive(bits, widest, outcomes.mask)
     for x in vectors:
-        dealer.derive(_BitProducts(x.ring, bits), x.ring, fails.mask, x.mask)
+        dealer.derive(_BitProducts(x.ring, bits), x.ring, outcomes.mask, x.mask)
     return [Share.unknown(x.shape, x.ring) for x in vectors]
 
 
-class _BitProducts(Recipe):
+class _BitProducts(Correlation):
     """A bit a = S ^ T times masks; of S, servers have shares already."""
 
-    def __init__(self, ring: Ring, bits: Bit) -> None:
+    def __init__(self, ring: Ring, bits: RingBit) -> None:
         self._ring = ring
         self._bits = bits
 
@@ -117,17 +121,21 @@ class _BitProducts(Recipe):
         """Return the masks'."""
         return masks[1]
 
-    def client(self, *s: RingArray) -> list[RingArray]:
+    def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
         """Multiply S of the bit and of the masks."""
-        return [Z1.reduce(s[0]).astype(self._ring.dtype) * s[1]]
+        return [Z1.reduce_modulus(s[0]).astype(self._ring.dtype) * s[1]]
 
-    def server(self, half: Half) -> RingArray:
+    def compute_t_share(self, held: THolderInput) -> RingArray:
         """Multiply with 1 - 2T, and add T times the mask, S and T of it."""
-        bit = Z1.reduce(half.t[0]).astype(self._ring.dtype)
+        bit = Z1.reduce_modulus(held.t_parts[0]).astype(self._ring.dtype)
         # First [S r] for r = S' + T', then [(S ^ T) r] = (1 - 2T)[S r] + T [r].
-        assert self._bits.of_s is not None
-        products = half.shared[0] + self._bits.of_s.astype(self._ring.dtype) * half.t[1]
-        result: RingArray = products * (self._ring.array(1) - bit - bit) + bit * half.whole(1)
+        assert self._bits.s_shares is not None
+        products = (
+            held.s_term_shares[0] + self._bits.s_shares.astype(self._ring.dtype) * held.t_parts[1]
+        )
+        result: RingArray = products * (
+            self._ring.to_elements(1) - bit - bit
+        ) + bit * held.get_mask_share(1)
         return result
 
 
@@ -144,14 +152,14 @@ class LeafLookup(Gate):
 
     name = "leaf lookup"
 
-    def deal(self, dealer: Dealer, fails: Masked, values: Masked) -> Share:
+    def deal(self, dealer: Dealer, outcomes: MaskedValue, values: MaskedValue) -> Share:
         """Deal one-hot vectors of the hidden bits, and the masks at every leaf that may be."""
-        return _derive_leaves(dealer, fails, values)
+        return _derive_leaves(dealer, outcomes, values)
 
-    def run(self, party: Party, fails: Masked, values: Masked) -> Share:
+    def run(self, party: Party, outcomes: MaskedValue, values: MaskedValue) -> Share:
         """Look up at the public part of the leaf."""
         ring, (outputs, leaves) = values.ring, values.shape
-        n_samples = fails.shape[1]
+        n_samples = outcomes.shape[1]
         hot = party.derived((leaves, n_samples), ring).part
         masks = party.derived((outputs, leaves, n_samples), ring).part
         leaf = np.arange(leaves)
@@ -159,7 +167,7 @@ class LeafLookup(Gate):
         result = np.empty((outputs, n_samples), dtype=ring.dtype)
 
         def look_up(rows: slice) -> None:
-            c = leaf_of(fails.public.array[:, rows])
+            c = decode_leaf_indices(outcomes.public.array[:, rows])
             found = ring.negate(masks[:, c, np.arange(rows.start, rows.stop)])
             for k in range(leaves):
                 entries = _look_up(turned[:, k], c)
@@ -167,71 +175,75 @@ class LeafLookup(Gate):
                 found += entries
             result[:, rows] = found
 
-        large_arrays.each(look_up, large_arrays.blocks(n_samples), masks.size)
+        large_arrays.run_blocks(look_up, large_arrays.split_into_blocks(n_samples), masks.size)
         return Share(result, ring)
 
-    def count(self, counter: Counter, fails: Masked, values: Masked) -> Share:
+    def count(self, counter: CostCounter, outcomes: MaskedValue, values: MaskedValue) -> Share:
         """Count one-hot vectors and masks."""
-        return _derive_leaves(counter, fails, values)
+        return _derive_leaves(counter, outcomes, values)
 
 
-def _derive_leaves(dealer: Dealer | Counter, fails: Masked, values: Masked) -> Share:
+def _derive_leaves(
+    dealer: Dealer | CostCounter, outcomes: MaskedValue, values: MaskedValue
+) -> Share:
     ring = values.ring
-    leaves = _Leaves(ring, values.shape[1])
-    dealer.derive(leaves, ring, fails.mask)
-    dealer.derive(_MasksAtLeaves(leaves), ring, fails.mask, values.mask)
-    return Share.unknown((len(values.mask), fails.shape[1]), ring)
+    leaves = _LeafOneHot(ring, values.shape[1])
+    dealer.derive(leaves, ring, outcomes.mask)
+    dealer.derive(_LeafMasks(leaves), ring, outcomes.mask, values.mask)
+    return Share.unknown((len(values.mask), outcomes.shape[1]), ring)
 
 
-class _Leaves(Recipe):
+class _LeafOneHot(Correlation):
     """[alpha = k] for every leaf k: with alpha = S ^ T, what is there for S at k ^ T."""
 
     def __init__(self, ring: Ring, leaves: int) -> None:
         self._ring = ring
         self.leaves = np.arange(leaves)[:, None]
-        self.found: RingArray | None = None
+        self.t_share: RingArray | None = None
         """A server's share of all of them, once it has it."""
 
     def shape(self, *masks: Shape) -> Shape:
         """Return one for every leaf and sample."""
         return len(self.leaves), masks[0][1]
 
-    def client(self, *s: RingArray) -> list[RingArray]:
+    def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
         """Compare S with every leaf."""
-        return [(leaf_of(Z1.reduce(s[0])) == self.leaves).astype(self._ring.dtype)]
+        return [
+            (decode_leaf_indices(Z1.reduce_modulus(s[0])) == self.leaves).astype(self._ring.dtype)
+        ]
 
-    def server(self, half: Half) -> RingArray:
+    def compute_t_share(self, held: THolderInput) -> RingArray:
         """Rearrange by T."""
-        where = self.leaves ^ leaf_of(Z1.reduce(half.t[0]))
-        self.found = np.take_along_axis(half.shared[0], where, axis=0)
-        return self.found
+        where = self.leaves ^ decode_leaf_indices(Z1.reduce_modulus(held.t_parts[0]))
+        self.t_share = np.take_along_axis(held.s_term_shares[0], where, axis=0)
+        return self.t_share
 
 
-class _MasksAtLeaves(Recipe):
+class _LeafMasks(Correlation):
     """[rho[c ^ alpha]] for every c, rho being the mask of leaf values (K, 2^D).
 
     Of [alpha = k] servers have shares already.
     """
 
-    def __init__(self, hot: _Leaves) -> None:
-        self._hot = hot
+    def __init__(self, hot: _LeafOneHot) -> None:
+        self._one_hot = hot
 
     def shape(self, *masks: Shape) -> Shape:
         """Return one for every output, leaf and sample."""
         return (*masks[1], masks[0][1])
 
-    def client(self, *s: RingArray) -> list[RingArray]:
+    def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
         """Look S of rho up at c ^ S."""
-        return [_look_up(s[1], leaf_of(Z1.reduce(s[0])) ^ self._hot.leaves)]
+        return [_look_up(s[1], decode_leaf_indices(Z1.reduce_modulus(s[0])) ^ self._one_hot.leaves)]
 
-    def server(self, half: Half) -> RingArray:
+    def compute_t_share(self, held: THolderInput) -> RingArray:
         """Rearrange by T, and add T of rho at c ^ alpha, by what is 1 at alpha."""
-        leaves, hot = self._hot.leaves, self._hot.found
+        leaves, hot = self._one_hot.leaves, self._one_hot.t_share
         assert hot is not None
-        alpha = leaf_of(Z1.reduce(half.t[0]))
-        moved = np.take_along_axis(half.shared[0], (leaves ^ alpha)[None], axis=1)
+        alpha = decode_leaf_indices(Z1.reduce_modulus(held.t_parts[0]))
+        moved = np.take_along_axis(held.s_term_shares[0], (leaves ^ alpha)[None], axis=1)
         for k in range(len(hot)):
-            moved += half.t[1][:, leaves ^ k] * hot[k]
+            moved += held.t_parts[1][:, leaves ^ k] * hot[k]
         return moved
 
 
@@ -241,18 +253,18 @@ def _look_up(values: RingArray, leaves: npt.NDArray[np.intp]) -> RingArray:
     return found
 
 
-def leaf_of(fails: RingArray) -> npt.NDArray[np.intp]:
+def decode_leaf_indices(outcomes: RingArray) -> npt.NDArray[np.intp]:
     """Return the leaf that bits (D, N) lead to, level 0 first."""
-    leaf = np.zeros(fails.shape[1], dtype=np.intp)
-    for level in fails:
+    leaf = np.zeros(outcomes.shape[1], dtype=np.intp)
+    for level in outcomes:
         leaf = 2 * leaf + level
     return leaf
 
 
-keep = Keep()
+route_rows = RouteRows()
 _leaf_lookup = LeafLookup()
 
 
-def leaf_lookup(runtime: Runtime, fails: Masked, values: Masked) -> Share:
+def look_up_leaves(runtime: Runtime, outcomes: MaskedValue, values: MaskedValue) -> Share:
     """Return the values of each sample's leaf, (K, N): `LeafLookup`, some rows at a time."""
-    return by_rows(fails, lambda some: _leaf_lookup(runtime, some, values))
+    return map_row_blocks(outcomes, lambda some: _leaf_lookup(runtime, some, values))

@@ -16,28 +16,28 @@ import numpy.typing as npt
 
 from privet.arithmetic.rings import Z8, Ring, RingArray
 from privet.arithmetic.shares import Elements, Share
-from privet.gates.gate import Gate, Opening, OpeningGate
-from privet.gates.masked.comparison import Answers, Comparison
-from privet.gates.masked.value import Lifted, Masked
-from privet.runtime.correlations.correlation import Half, Product, Recipe
+from privet.gates.gate import Gate, OpeningGate, OpeningSteps
+from privet.gates.masked.comparison import ComparisonBits, MaskedComparison
+from privet.gates.masked.value import LiftedValue, MaskedValue
+from privet.runtime.correlations.correlation import BilinearProduct, Correlation, THolderInput
 from privet.runtime.correlations.dealer import Dealer
-from privet.runtime.cost import Counter
+from privet.runtime.cost import CostCounter
 from privet.runtime.party import Party
 from privet.runtime.runtime import Shape
 
 
 @dataclass(frozen=True)
-class Selection:
+class LookupResult:
     """Opened positions, to be compared with any number of given ones."""
 
     opened: Elements
     """c, over Z8."""
-    factors: Sequence[Lifted]
+    factors: Sequence[LiftedValue]
     hot: Sequence[Elements]
     """For each factor, [rho = t] for every t and its products with the factor's masks:
     (1 + masks, size, *shape)."""
 
-    def where(self, position: int | npt.NDArray[np.intp], factor: int) -> Share:
+    def select_at(self, position: int | npt.NDArray[np.intp], factor: int) -> Share:
         """Return a share of a factor where the position is that one, and of zero elsewhere."""
         x, hot = self.factors[factor], self.hot[factor]
         if not hot.known:
@@ -64,34 +64,49 @@ class Lookup(OpeningGate):
     name = "lookup"
 
     def deal(
-        self, dealer: Dealer, position: Share, factors: Sequence[Masked | Lifted], *, size: int
-    ) -> Selection:
+        self,
+        dealer: Dealer,
+        position: Share,
+        factors: Sequence[MaskedValue | LiftedValue],
+        *,
+        size: int,
+    ) -> LookupResult:
         """Deal one-hot vectors and their products with masks."""
         rho, lifted = dealer.uniform(position.shape, Z8), [as_lifted(x) for x in factors]
         for x in lifted:
-            dealer.derive(_HotProducts(x.ring, size), x.ring, rho, *x.masks)
-        return _unknown(position, lifted, size)
+            dealer.derive(_OneHotProducts(x.ring, size), x.ring, rho, *x.masks)
+        return _unknown_result(position, lifted, size)
 
     def run(
-        self, party: Party, position: Share, factors: Sequence[Masked | Lifted], *, size: int
-    ) -> Opening[Selection]:
+        self,
+        party: Party,
+        position: Share,
+        factors: Sequence[MaskedValue | LiftedValue],
+        *,
+        size: int,
+    ) -> OpeningSteps[LookupResult]:
         """Open the positions."""
         rho, lifted = party.uniform(position.shape, Z8), [as_lifted(x) for x in factors]
-        hot = [party.derived(_hot_shape(x, position, size), x.ring) for x in lifted]
+        hot = [party.derived(_one_hot_shape(x, position, size), x.ring) for x in lifted]
         (c,) = yield [position + rho]
-        return Selection(Elements(c, Z8), lifted, hot)
+        return LookupResult(Elements(c, Z8), lifted, hot)
 
     def count(
-        self, counter: Counter, position: Share, factors: Sequence[Masked | Lifted], *, size: int
-    ) -> tuple[Sequence[Share], Selection]:
+        self,
+        counter: CostCounter,
+        position: Share,
+        factors: Sequence[MaskedValue | LiftedValue],
+        *,
+        size: int,
+    ) -> tuple[Sequence[Share], LookupResult]:
         """Count the opening, and one-hot vectors with their products."""
         lifted = [as_lifted(x) for x in factors]
         for x in lifted:
-            counter.derive(_HotProducts(x.ring, size), x.ring, position, *x.masks)
-        return [position], _unknown(position, lifted, size)
+            counter.derive(_OneHotProducts(x.ring, size), x.ring, position, *x.masks)
+        return [position], _unknown_result(position, lifted, size)
 
 
-class _HotProducts(Recipe):
+class _OneHotProducts(Correlation):
     """[rho = t] for every t, and its products with masks.
 
     rho = S + T is t where S is t - T: what the client makes of S, rotated by T.
@@ -105,41 +120,41 @@ class _HotProducts(Recipe):
         """Return that of one-hot vectors, one for each mask of a factor and one more."""
         return (len(masks), self._size, *masks[0])
 
-    def client(self, *s: RingArray) -> list[RingArray]:
+    def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
         """Compare S of the position with every t, and multiply with S of the masks."""
         rho = s[0] & np.uint8(self._size - 1)
         options = np.arange(self._size, dtype=np.uint8).reshape(-1, *[1] * rho.ndim)
         hot = (rho == options).astype(self._ring.dtype)
         return [np.stack([hot, *(hot * mask for mask in s[1:])])]
 
-    def server(self, half: Half) -> RingArray:
+    def compute_t_share(self, held: THolderInput) -> RingArray:
         """Rotate by T, and add the one-hot vector times T of the masks."""
-        options = np.arange(self._size).reshape(-1, *[1] * half.t[0].ndim)
-        where = (options - half.t[0].astype(np.intp)) & (self._size - 1)
-        turned = np.take_along_axis(half.shared[0], where[None], axis=1)
-        for k, mask in enumerate(half.t[1:], start=1):
+        options = np.arange(self._size).reshape(-1, *[1] * held.t_parts[0].ndim)
+        where = (options - held.t_parts[0].astype(np.intp)) & (self._size - 1)
+        turned = np.take_along_axis(held.s_term_shares[0], where[None], axis=1)
+        for k, mask in enumerate(held.t_parts[1:], start=1):
             turned[k] += turned[0] * mask
         return turned
 
 
-def as_lifted(x: Masked | Lifted) -> Lifted:
+def as_lifted(x: MaskedValue | LiftedValue) -> LiftedValue:
     """Return a masked value in the form of a lifted one, over its own ring."""
-    if isinstance(x, Lifted):
+    if isinstance(x, LiftedValue):
         return x
-    minus_one = Elements(np.broadcast_to(x.ring.array(-1), x.shape), x.ring)
-    return Lifted(x.public, (x.mask,), (minus_one,))
+    minus_one = Elements(np.broadcast_to(x.ring.to_elements(-1), x.shape), x.ring)
+    return LiftedValue(x.public, (x.mask,), (minus_one,))
 
 
-def _hot_shape(x: Lifted, position: Share, size: int) -> tuple[int, ...]:
+def _one_hot_shape(x: LiftedValue, position: Share, size: int) -> tuple[int, ...]:
     return (1 + len(x.masks), size, *position.shape)
 
 
-def _unknown(position: Share, factors: Sequence[Lifted], size: int) -> Selection:
-    hot = [Elements.unknown(_hot_shape(x, position, size), x.ring) for x in factors]
-    return Selection(Elements.unknown(position.shape, Z8), factors, hot)
+def _unknown_result(position: Share, factors: Sequence[LiftedValue], size: int) -> LookupResult:
+    hot = [Elements.unknown(_one_hot_shape(x, position, size), x.ring) for x in factors]
+    return LookupResult(Elements.unknown(position.shape, Z8), factors, hot)
 
 
-lookup = Lookup()
+look_up = Lookup()
 
 
 def lookup_size(largest: int) -> int:
@@ -147,7 +162,7 @@ def lookup_size(largest: int) -> int:
     return 1 << int(largest).bit_length()
 
 
-class Pick(Gate):
+class Select(Gate):
     """Return the sum of masked values, (C, ...), each times an element of a masked vector, (C,).
 
     With v = c - r and x = d - s: the sum of c x - r d + r s.
@@ -159,25 +174,25 @@ class Pick(Gate):
 
     name = "pick"
 
-    def deal(self, dealer: Dealer, v: Masked, x: Masked) -> Share:
+    def deal(self, dealer: Dealer, v: MaskedValue, x: MaskedValue) -> Share:
         """Derive the sum of products of masks."""
-        dealer.derive(_picked(x), x.ring, v.mask, x.mask)
+        dealer.derive(_make_select_correlation(x), x.ring, v.mask, x.mask)
         return Share.unknown(x.shape[1:], x.ring)
 
-    def run(self, party: Party, v: Masked, x: Masked) -> Share:
+    def run(self, party: Party, v: MaskedValue, x: MaskedValue) -> Share:
         """Add up what is public times shares."""
         dealt = party.derived(x.shape[1:], x.ring).part
-        part = _contract(v.public.array, x.share(party).part)
+        part = _contract(v.public.array, x.to_share(party).part)
         return Share(part - _contract(v.mask.array, x.public.array) + dealt, x.ring)
 
-    def count(self, counter: Counter, v: Masked, x: Masked) -> Share:
+    def count(self, counter: CostCounter, v: MaskedValue, x: MaskedValue) -> Share:
         """Count the products."""
-        counter.derive(_picked(x), x.ring, v.mask, x.mask)
+        counter.derive(_make_select_correlation(x), x.ring, v.mask, x.mask)
         return Share.unknown(x.shape[1:], x.ring)
 
 
-def _picked(x: Masked) -> Product:
-    return Product(x.ring, _contract, lambda _, masks: masks[1:])
+def _make_select_correlation(x: MaskedValue) -> BilinearProduct:
+    return BilinearProduct(x.ring, _contract, lambda _, masks: masks[1:])
 
 
 def _contract(v: RingArray, x: RingArray) -> RingArray:
@@ -187,10 +202,10 @@ def _contract(v: RingArray, x: RingArray) -> RingArray:
     return total
 
 
-pick = Pick()
+select = Select()
 
 
-class Veil(Gate):
+class ConditionalBlind(Gate):
     """Return uniform numbers where a value does not reach a threshold, and where it does.
 
     Each is zero elsewhere: (2, rows, *values). Whatever they are added to can be read where they
@@ -204,58 +219,62 @@ class Veil(Gate):
 
     name = "veil"
 
-    def deal(self, dealer: Dealer, reached: Comparison, *, rows: int, ring: Ring) -> Share:
+    def deal(
+        self, dealer: Dealer, comparison: MaskedComparison, *, n_rows: int, ring: Ring
+    ) -> Share:
         """Deal products of the bits with uniform numbers."""
-        rho = dealer.uniform((2, rows, *reached.shape), ring)
-        dealer.derive(_Veiled(reached, ring), ring, *reached.masks, rho)
+        rho = dealer.uniform((2, n_rows, *comparison.shape), ring)
+        dealer.derive(_BlindProducts(comparison, ring), ring, *comparison.masks, rho)
         return Share.unknown(rho.shape, ring)
 
-    def run(self, party: Party, reached: Comparison, *, rows: int, ring: Ring) -> Share:
+    def run(self, party: Party, comparison: MaskedComparison, *, n_rows: int, ring: Ring) -> Share:
         """Take the products of the right bits."""
-        assert reached.which is not None
-        assert reached.straight is not None
-        rho = party.uniform((2, rows, *reached.shape), ring).part
-        dealt = party.derived((reached.options, *rho.shape), ring).part
-        found = np.take_along_axis(dealt, reached.which[None, None, None], axis=0)[0]
+        assert comparison.bit_indices is not None
+        assert comparison.is_direct is not None
+        rho = party.uniform((2, n_rows, *comparison.shape), ring).part
+        dealt = party.derived((comparison.n_dealt_bits, *rho.shape), ring).part
+        found = np.take_along_axis(dealt, comparison.bit_indices[None, None, None], axis=0)[0]
         # The first is to be there where the answer is 0, the second where it is 1.
-        kept = np.stack([~reached.straight, reached.straight])[:, None]
+        kept = np.stack([~comparison.is_direct, comparison.is_direct])[:, None]
         return Share(np.where(kept, found, ring.subtract(rho, found)), ring)
 
-    def count(self, counter: Counter, reached: Comparison, *, rows: int, ring: Ring) -> Share:
+    def count(
+        self, counter: CostCounter, comparison: MaskedComparison, *, n_rows: int, ring: Ring
+    ) -> Share:
         """Count the products."""
-        rho = Share.unknown((2, rows, *reached.shape), ring)
-        counter.derive(_Veiled(reached, ring), ring, *reached.masks, rho)
+        rho = Share.unknown((2, n_rows, *comparison.shape), ring)
+        counter.derive(_BlindProducts(comparison, ring), ring, *comparison.masks, rho)
         return rho
 
 
-class _Veiled(Recipe):
+class _BlindProducts(Correlation):
     """The bits of a comparison times uniform numbers: (options, 2, rows, *values)."""
 
-    def __init__(self, reached: Comparison, ring: Ring) -> None:
-        self._bits, self._ring = Answers(reached), ring
-        self._options = reached.options
+    def __init__(self, comparison: MaskedComparison, ring: Ring) -> None:
+        self._bits, self._ring = ComparisonBits(comparison), ring
+        self._options = comparison.n_dealt_bits
 
     def shape(self, *masks: Shape) -> Shape:
         """Return one for every bit."""
         return (self._options, *masks[2])
 
-    def shared(self, ring: Ring, *masks: Shape) -> list[tuple[Ring, Shape]]:
+    def list_s_terms(self, ring: Ring, *masks: Shape) -> list[tuple[Ring, Shape]]:
         """Return the products, and the bits."""
         return [(ring, self.shape(*masks)), (ring, (self._options, *masks[2][2:]))]
 
-    def client(self, *s: RingArray) -> list[RingArray]:
+    def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
         """Multiply what follows from S."""
-        bits = self._bits.of_s(*s[:2]).astype(self._ring.dtype)
+        bits = self._bits.compute_from_s(*s[:2]).astype(self._ring.dtype)
         return [bits[:, None, None] * s[2], bits]
 
-    def server(self, half: Half) -> RingArray:
+    def compute_t_share(self, held: THolderInput) -> RingArray:
         """Move the bits by T, and multiply out."""
-        of_s = np.moveaxis(half.shared[0], 0, 2)
-        moved, inverted = self._bits.moved(of_s, *half.t[:2])
-        bits, _ = self._bits.moved(half.shared[1], *half.t[:2])
-        moved = moved + bits * half.t[2][:, :, None]
-        whole = half.whole(2)[:, :, None]
+        of_s = np.moveaxis(held.s_term_shares[0], 0, 2)
+        moved, inverted = self._bits.rotate_by_t(of_s, *held.t_parts[:2])
+        bits, _ = self._bits.rotate_by_t(held.s_term_shares[1], *held.t_parts[:2])
+        moved = moved + bits * held.t_parts[2][:, :, None]
+        whole = held.get_mask_share(2)[:, :, None]
         return np.moveaxis(np.where(inverted, whole - moved, moved), 2, 0)
 
 
-veil = Veil()
+blind_conditionally = ConditionalBlind()

@@ -16,55 +16,55 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.fixed_point import ceil_log2, floor_log2
-from privet.arithmetic.rings import Ring, integers_modulo
+from privet.arithmetic.rings import Ring, get_integer_ring
 from privet.arithmetic.shares import Elements, Share, concatenate, stack
-from privet.arrays import FloatArray, IndexArray, Indices
-from privet.gates.arithmetic import drop_bits
-from privet.gates.gate import together
-from privet.gates.masked.comparison import compare, step, usual_digits
-from privet.gates.masked.functions import HIGH
+from privet.arrays import FloatArray, IndexArray, IndexSelection
+from privet.gates.arithmetic import truncate_locally
+from privet.gates.gate import run_together
+from privet.gates.masked.comparison import choose_digit_count, compare, multiply_by_step
+from privet.gates.masked.functions import RECIPROCAL_HIGH
 from privet.gates.masked.polynomial import polynomial
-from privet.gates.masked.value import Masked, mask, mask_one, signed_lift
-from privet.protocols.masked.argmax import Sizes, stages
-from privet.protocols.masked.leaves import lifted_y
+from privet.gates.masked.value import MaskedValue, lift_signed, mask, mask_value
+from privet.protocols.masked.argmax import GroupSizes, plan_stages
+from privet.protocols.masked.leaves import lift_regularised_hessian
 from privet.protocols.masked.precision.scores import Scales
-from privet.runtime.runtime import Runtime, Things
+from privet.runtime.runtime import ArgmaxCandidates, Runtime
 from privet.spec.plan import Plan
 
-HANDICAP_BITS = 20
+TIE_BREAK_BITS = 20
 """The last feature's scores are lowered by 2^-20 of themselves. Rounding makes about as much of
 equal ones; a larger handicap would be wrong more often where scores nearly agree."""
-FIRST_HANDICAP_BITS = 19
-MOST_HANDICAP_BITS = 15
+FIRST_TABLE_TIE_BREAK_BITS = 19
+TOTAL_TIE_BREAK_BITS = 15
 """But where an objective starts even, many candidates of the first table are equal rather than
 nearly so: 2^-19 for every feature before, which rounding rarely makes up for, and 2^-15 in all, at
 most."""
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class CandidateSplits:
     """The cuts that a table chooses among."""
 
     feature: IndexArray
     """The feature of every cut: (C,)."""
     bucket: IndexArray
     """The last bucket that passes: (C,)."""
-    stages: tuple[Sizes, ...]
+    argmax_stages: tuple[GroupSizes, ...]
     """Of their tournament."""
-    carried: npt.NDArray[np.int64]
+    carried_values: npt.NDArray[np.int64]
     """What they carry through it: for all, a feature; for its owner, the bucket."""
-    constrained: IndexArray
+    constrained_splits: IndexArray
     """Which of the cuts are of constrained features: (M,)."""
-    whole: IndexArray
+    constrained_features: IndexArray
     """The constrained features: each is scored once more, as if it did not split nodes."""
 
     @classmethod
-    def of(cls, plan: Plan, features: Indices, n_parties: int) -> Candidates:
+    def from_plan(cls, plan: Plan, features: IndexSelection, n_parties: int) -> CandidateSplits:
         """Return the cuts of some features, and to test nothing, if a test must gain something.
 
         To test nothing is the one cut of a feature beyond all, which goes to the first one's owner.
         """
-        cuts, owners = candidate_features(plan)
+        cuts, owners = list_cut_counts_and_owners(plan)
         chosen = np.arange(plan.n_features)[features]
         chosen = np.concatenate([chosen, np.arange(plan.n_features, len(cuts))])
         counts = tuple(cuts[j] for j in chosen)
@@ -78,81 +78,88 @@ class Candidates:
         signs = np.array([*(plan.monotone or [0] * plan.n_features), 0])
         constrained = np.flatnonzero(signs[feature])
         whole = np.unique(feature[constrained])
-        return cls(feature, bucket, stages(counts), carried, constrained, whole)
+        return cls(feature, bucket, plan_stages(counts), carried, constrained, whole)
 
     @property
-    def scored(self) -> IndexArray:
+    def scored_features(self) -> IndexArray:
         """The feature of everything that is scored: of all cuts, and of what does not split."""
-        return np.concatenate([self.feature, self.whole])
+        return np.concatenate([self.feature, self.constrained_features])
 
     @property
-    def whole_of(self) -> IndexArray:
+    def unsplit_positions(self) -> IndexArray:
         """Where constrained cuts find what is scored of nodes that they do not split: (M,)."""
-        found = np.searchsorted(self.whole, self.feature[self.constrained])
+        found = np.searchsorted(self.constrained_features, self.feature[self.constrained_splits])
         return len(self.feature) + found
 
 
-def candidate_features(plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def list_cut_counts_and_owners(plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return how many cuts features have, and who owns them: also of what tests nothing."""
     owners = plan.ownership.features
     if not plan.params.min_gain:
-        return plan.cuts, owners
-    return (*plan.cuts, 1), (*owners, owners[0])
+        return plan.cut_counts, owners
+    return (*plan.cut_counts, 1), (*owners, owners[0])
 
 
-def things_to_test(plan: Plan) -> Things:
+def make_argmax_candidates(plan: Plan) -> ArgmaxCandidates:
     """Return what is chosen among at a level, and who learns what of the choice."""
-    cuts, owners = candidate_features(plan)
+    cuts, owners = list_cut_counts_and_owners(plan)
     receiver = plan.ownership.active if plan.reveal_gain else None
-    return Things(owners, cuts, ("split feature", "split bucket"), receiver, "gain of a test")
+    return ArgmaxCandidates(
+        owners, cuts, ("split feature", "split bucket"), receiver, "gain of a test"
+    )
 
 
-def handicaps(plan: Plan, *, first: bool) -> list[Fraction]:
+def compute_tie_break_factors(plan: Plan, *, is_first_table: bool) -> list[Fraction]:
     """Return what the scores of each feature are multiplied with: a little less than 1.
 
     Lowered in proportion to its number, so that equal scores tend to go to the lowest, as in the
     reference.
     """
-    last = plan.n_features << HANDICAP_BITS
-    if first and plan.objective.even_start:
-        last = max(1 << FIRST_HANDICAP_BITS, plan.n_features << MOST_HANDICAP_BITS)
+    last = plan.n_features << TIE_BREAK_BITS
+    if is_first_table and plan.objective.ties_in_first_table:
+        last = max(1 << FIRST_TABLE_TIE_BREAK_BITS, plan.n_features << TOTAL_TIE_BREAK_BITS)
     found = [1 - Fraction(j, last) for j in range(plan.n_features)]
     return [*found, Fraction(1)] if plan.params.min_gain else found
 
 
-def raised_by(scales: Scales, gain: float) -> int:
+def encode_min_gain(scales: Scales, gain: float) -> int:
     """Return what raises a score by twice a gain, or by more than any score has."""
-    _, ring = scales.compared
-    return min(int(2 * Fraction(gain) * units_of_score(scales)), 1 << (ring.bits - 2))
+    _, ring = scales.comparison_format
+    return min(int(2 * Fraction(gain) * compute_score_units(scales)), 1 << (ring.bits - 2))
 
 
-def units_of_score(scales: Scales) -> Fraction:
+def compute_score_units(scales: Scales) -> Fraction:
     """Return what a sum of G^2 / y of 1 is among scores that are compared.
 
     Their unit is one of what y P is below, P being the largest factor's.
     """
-    drop, _ = scales.compared
-    bits = scales.square_bits - scales.square_drop + scales.z_bits - drop
-    return (scales.product_limit / HIGH) * Fraction(2) ** bits
+    drop, _ = scales.comparison_format
+    bits = (
+        scales.square_fraction_bits
+        - scales.square_dropped_bits
+        + scales.opened_reciprocal_bits
+        - drop
+    )
+    return (scales.max_normalised_hessian / RECIPROCAL_HIGH) * Fraction(2) ** bits
 
 
 GAIN_BITS = 16
 """Bits of a score that are told, where it is as large as the first table's can be: later ones are
 smaller, in the same unit."""
-_BEYOND = 4  # times what a classification starts from, scores are still computed with
+_SCORE_MARGIN = 4  # times what a classification starts from, scores are still computed with
 
 
-def told_drop(scales: Scales) -> int:
+def count_hidden_gain_bits(scales: Scales) -> int:
     """Return how many low bits of a score nobody is told."""
-    largest = scales.score_limit if scales.proven else scales.score_limit / _BEYOND
-    return max(1, floor_log2(largest * units_of_score(scales)) - GAIN_BITS)
+    largest = scales.max_score if scales.is_bound_proven else scales.max_score / _SCORE_MARGIN
+    return max(1, floor_log2(largest * compute_score_units(scales)) - GAIN_BITS)
 
 
-class Gains:
+class LevelGains:
     """The gains of one table, level by level, as far as somebody is told the scores."""
 
     def __init__(self, scales: Scales) -> None:
-        self._unit = float((1 << told_drop(scales)) / units_of_score(scales))
+        self._unit = float((1 << count_hidden_gain_bits(scales)) / compute_score_units(scales))
         # The score of the one node before the first test is taken as zero: tables start where first
         # derivatives add up to zero, or nearly so.
         self._scores = [0]
@@ -169,46 +176,48 @@ class Gains:
 _FINE_BITS = 12
 """Differences are told apart to 2^-12 of those of a leaf with a derivative of 1 and no curvature
 but l2..."""
-_MOST_BITS = 48
+_MAX_ORDER_BITS = 48
 """... unless they could be so large that this takes more bits."""
 _GUARD_BITS = 4
 """What nodes gain is added up with so many bits more than scores are compared with."""
 
 
-class RiseScale(NamedTuple):
+class SideOrderScale(NamedTuple):
     """How the sides of cuts are compared."""
 
     shift: int
     """How many bits G loses first."""
-    drop: int
+    dropped_bits: int
     """How many bits a difference loses."""
     ring: Ring
     """The ring that it is opened in then."""
 
     @classmethod
-    def of(cls, scales: Scales) -> RiseScale:
+    def from_scales(cls, scales: Scales) -> SideOrderScale:
         """Choose it: a difference is at most the largest G times the largest y, and l2 more."""
         units = scales.units
-        largest = units.g_limit * ((units.h_limit << scales.y_bits) + 2 * scales.l2)
+        largest = units.max_gradient_sum * (
+            (units.max_hessian_sum << scales.y_bits) + 2 * scales.l2
+        )
         bits = ceil_log2(largest) + 2
         shift = max(0, bits - 64)
         bits -= shift
         unit = (scales.l2 << units.g_bits) >> (shift + _FINE_BITS)
-        drop = max(bits - _MOST_BITS, floor_log2(unit) if unit else 0, 0)
-        return cls(shift, drop, integers_modulo(bits - drop))
+        drop = max(bits - _MAX_ORDER_BITS, floor_log2(unit) if unit else 0, 0)
+        return cls(shift, drop, get_integer_ring(bits - drop))
 
     @property
-    def digits(self) -> int:
+    def n_digits(self) -> int:
         """How many digits to compare by."""
-        return usual_digits(self.ring.bits, factor_bits=96)
+        return choose_digit_count(self.ring.bits, factor_bits=96)
 
 
-def rises(
+def compute_side_orders(
     runtime: Runtime,
     scales: Scales,
     signs: npt.NDArray[np.intp],
-    g: tuple[Masked, Masked],
-    h: tuple[Masked, Masked],
+    g: tuple[MaskedValue, MaskedValue],
+    h: tuple[MaskedValue, MaskedValue],
 ) -> Share:
     """Return what is negative in nodes whose sides are in the wrong order: (M, K, nodes).
 
@@ -216,18 +225,22 @@ def rises(
     side's Newton step less the left one's, -G / y each, has the sign of G_L y_R - G_R y_L, which
     is G_L (y_L + y_R) - (G_L + G_R) y_L. To be masked.
     """
-    scale = RiseScale.of(scales)
-    ring = integers_modulo(scale.ring.bits + scale.drop)
-    left_g, total_g = (signed_lift(runtime, x, shift=scale.shift, ring=ring) for x in g)
-    left_y, total_y = (lifted_y(runtime, scales, x, ring) for x in h)
+    scale = SideOrderScale.from_scales(scales)
+    ring = get_integer_ring(scale.ring.bits + scale.dropped_bits)
+    left_g, total_g = (lift_signed(runtime, x, shift=scale.shift, ring=ring) for x in g)
+    left_y, total_y = (lift_regularised_hessian(runtime, scales, x, ring) for x in h)
     values = [left_g, total_y + scales.l2, total_g, left_y]
     found = polynomial(runtime, values, [(1, (0, 1)), (-1, (2, 3))])
     found = found * signs.reshape(-1, 1, 1)
-    return drop_bits(runtime, found, scale.drop, scale.ring)
+    return truncate_locally(runtime, found, scale.dropped_bits, scale.ring)
 
 
-def constrained_scores(
-    runtime: Runtime, scales: Scales, candidates: Candidates, by_node: Share, rise: Masked
+def compute_constrained_scores(
+    runtime: Runtime,
+    scales: Scales,
+    candidates: CandidateSplits,
+    by_node: Share,
+    side_orders: MaskedValue,
 ) -> Share:
     """Return the scores of all cuts, (C,), from what nodes add to all that is scored.
 
@@ -236,25 +249,27 @@ def constrained_scores(
 
     Cost: one opening. Reveals: nothing.
     """
-    drop, ring = scales.compared
-    finer = integers_modulo(ring.bits + _GUARD_BITS)
-    cuts, whole = candidates.constrained, candidates.whole_of
-    gain = drop_bits(runtime, by_node[cuts] - by_node[whole], drop - _GUARD_BITS, finer)
-    scale = RiseScale.of(scales)
-    slack = (runtime.n_parties + 1) // 2 if scale.drop else 0  # what rounding may take from a tie
-    comparing = compare.later(
-        rise + slack, thresholds=(0,), width=scale.ring.bits, digits=scale.digits
+    drop, ring = scales.comparison_format
+    finer = get_integer_ring(ring.bits + _GUARD_BITS)
+    cuts, whole = candidates.constrained_splits, candidates.unsplit_positions
+    gain = truncate_locally(runtime, by_node[cuts] - by_node[whole], drop - _GUARD_BITS, finer)
+    scale = SideOrderScale.from_scales(scales)
+    slack = (
+        (runtime.n_parties + 1) // 2 if scale.dropped_bits else 0
+    )  # what rounding may take from a tie
+    comparing = compare.defer(
+        side_orders + slack, thresholds=(0,), width=scale.ring.bits, digits=scale.n_digits
     )
-    reached, (masked,) = together(runtime, comparing, mask.later(gain))
-    kept = step(runtime, reached, masked.lifted(), factors=(0, 1)).sum((1, 2))
-    kept = drop_bits(runtime, kept, _GUARD_BITS, ring)
+    reached, (masked,) = run_together(runtime, comparing, mask.defer(gain))
+    kept = multiply_by_step(runtime, reached, masked.to_lifted(), factors=(0, 1)).sum((1, 2))
+    kept = truncate_locally(runtime, kept, _GUARD_BITS, ring)
     base, place = np.arange(len(candidates.feature)), np.zeros(len(candidates.feature), np.intp)
     base[cuts], place[cuts] = whole, 1 + np.arange(len(cuts))
-    scores = drop_bits(runtime, by_node[base].sum((1, 2)), drop, ring)
+    scores = truncate_locally(runtime, by_node[base].sum((1, 2)), drop, ring)
     return scores + concatenate([kept[:1] * 0, kept])[place]
 
 
-def in_order(runtime: Runtime, values: Masked, signs: Sequence[int]) -> Masked:
+def order_leaf_values(runtime: Runtime, values: MaskedValue, signs: Sequence[int]) -> MaskedValue:
     """Return leaf values, (K, 2^D), in the order that each level's test asks for.
 
     For each level: where of two leaves that differ in its outcome alone the values are in the wrong
@@ -270,20 +285,20 @@ def in_order(runtime: Runtime, values: Masked, signs: Sequence[int]) -> Masked:
     for level, sign in enumerate(signs):
         with runtime.step("level", level):
             pairs = values.map(partial(_pairs, level=level))
-            wider = integers_modulo(values.ring.bits + 1)
-            lifted = signed_lift(runtime, pairs, ring=wider)
+            wider = get_integer_ring(values.ring.bits + 1)
+            lifted = lift_signed(runtime, pairs, ring=wider)
             rise = pairs.map(lambda a: a[:, :, 1] - a[:, :, 0])
             width = values.ring.bits
             reached = compare(
-                runtime, rise, thresholds=(0,), width=width, digits=usual_digits(width)
+                runtime, rise, thresholds=(0,), width=width, digits=choose_digit_count(width)
             )
             difference = lifted.map(lambda a: a[:, :, 1]) - lifted.map(lambda a: a[:, :, 0])
-            up = step(runtime, reached, difference, factors=(0, 1))
-            down = difference.share(runtime) - up
+            up = multiply_by_step(runtime, reached, difference, factors=(0, 1))
+            down = difference.to_share(runtime) - up
             wrong = (down if sign > 0 else up) * abs(sign)
-            share = lifted.share(runtime)
+            share = lifted.to_share(runtime)
             sides = [share[:, :, 0] * 2 + wrong, share[:, :, 1] * 2 - wrong]
-            values = mask_one(runtime, stack(sides, axis=2).reshape(*shape))
+            values = mask_value(runtime, stack(sides, axis=2).reshape(*shape))
     return values
 
 

@@ -13,25 +13,31 @@ from operator import add
 import numpy as np
 
 from privet.arithmetic.fixed_point import FixedPoint
-from privet.arithmetic.rings import Z1, Z32, Z64, integers_modulo, signed
-from privet.arithmetic.shapley import ring_shapley, whole_weights
+from privet.arithmetic.rings import Z1, Z32, Z64, get_integer_ring, signed
+from privet.arithmetic.shapley import compute_shapley_of_elements, encode_coalition_weights
 from privet.arithmetic.shares import Elements, Share, concatenate, stack
 from privet.arrays import FloatArray, IndexArray
-from privet.gates.arithmetic import drop_bits
-from privet.gates.masked.comparison import compare, step, usual_digits
+from privet.gates.arithmetic import truncate_locally
+from privet.gates.masked.comparison import choose_digit_count, compare, multiply_by_step
 from privet.gates.masked.functions import SCORE_BITS
 from privet.gates.masked.polynomial import polynomial
-from privet.gates.masked.routing import leaf_lookup, owned_share
-from privet.gates.masked.truncation import shrink
-from privet.gates.masked.value import Masked, combine, lift, mask, mask_one, signed_lift
-from privet.protocols.protocol import CHANCE_BITS, AppliedTests, Groups, Reasons, Suite
+from privet.gates.masked.routing import look_up_leaves, share_trivially
+from privet.gates.masked.truncation import reduce_ring
+from privet.gates.masked.value import MaskedValue, lift, lift_signed, map_together, mask, mask_value
+from privet.protocols.protocol import (
+    RIGHT_FRACTION_BITS,
+    AppliedSplits,
+    SecureProtocol,
+    SharedContributions,
+    SplitGroups,
+)
 from privet.runtime.runtime import Runtime
 from privet.spec.plan import Plan
 
 _SIGN_BLOCK_SIZE = 1 << 18  # contributions whose signs are found at a time
 
 
-def absolute_sums(runtime: Runtime, contributions: Share) -> Share:
+def sum_absolute_contributions(runtime: Runtime, contributions: Share) -> Share:
     """Return shares of the sums over all rows of absolute contributions, (G, K, N) over Z32.
 
     1. Mask the contributions, and compare them with zero.
@@ -49,8 +55,8 @@ def absolute_sums(runtime: Runtime, contributions: Share) -> Share:
         return reduce(add, parts)
 
 
-def reveal_means(
-    runtime: Runtime, total: Share, n_samples: int, bits: tuple[int, int], to: int
+def reveal_mean_contributions(
+    runtime: Runtime, total: Share, n_samples: int, bits: tuple[int, int], recipient: int
 ) -> FloatArray | None:
     """Reveal means to one participant, (G, K), from sums over so many rows.
 
@@ -63,8 +69,8 @@ def reveal_means(
     fraction_bits, keep_bits = bits
     with runtime.step("importances"):
         shift = fraction_bits - keep_bits + n_samples.bit_length() - 1
-        divided = signed_lift(runtime, mask_one(runtime, total), shift=shift).share(runtime)
-        revealed = runtime.reveal(divided, [to], "mean absolute contributions")
+        divided = lift_signed(runtime, mask_value(runtime, total), shift=shift).to_share(runtime)
+        revealed = runtime.reveal(divided, [recipient], "mean absolute contributions")
     if revealed is None:
         return None
     unit = 2.0 ** (shift - fraction_bits) / n_samples
@@ -74,68 +80,72 @@ def reveal_means(
 
 def _absolute(runtime: Runtime, values: Share) -> Share:
     """Return values without their signs, over Z64."""
-    masked = mask_one(runtime, values)
+    masked = mask_value(runtime, values)
     width = masked.ring.bits
-    reached = compare(runtime, masked, thresholds=(0,), width=width, digits=usual_digits(width))
-    return step(runtime, reached, signed_lift(runtime, masked), factors=(-1, 1))
+    reached = compare(
+        runtime, masked, thresholds=(0,), width=width, digits=choose_digit_count(width)
+    )
+    return multiply_by_step(runtime, reached, lift_signed(runtime, masked), factors=(-1, 1))
 
 
-LARGEST_LEAF = 16
+MAX_LEAF_VALUE = 16
 """No leaf value is larger: a training would have ended."""
-MORE_BITS = 4
+EXTRA_MEAN_BITS = 4
 """Fraction bits that means have beyond those of leaf values, which have 20 at most. So the
 difference of two means is at most 2^29 in size, and can be lifted from a ring of 32 bits."""
-WEIGHT_BITS = 28
+SHAPLEY_WEIGHT_BITS = 28
 """Of Shapley's weights: with the bits above, as many as a word has beyond a leaf value."""
-_KEPT = 2  # bits of a product that its opening drops; others go from the shares
+_OPENED_EXTRA_BITS = 2  # bits of a product that its opening drops; others go from the shares
 _BLOCK = 1 << 20  # partial means that are derived at a time
 
 
-def derive(
-    runtime: Runtime, leaf_values: Share, chances: Share, features: IndexArray | None
-) -> Reasons:
+def derive_contributions(
+    runtime: Runtime, leaf_values: Share, right_fractions: Share, features: IndexArray | None
+) -> SharedContributions:
     """Derive reasons from leaf values, (tables, K, 2^D) over Z32.
 
-    `chances` are those of failing, as `Suite.derive_reasons` takes them; `features` are tested,
-    (tables, D), and None to the dealer.
+    `right_fractions` are those of failing, as `SecureProtocol.derive_contributions` takes them;
+    `features` are tested, (tables, D), and None to the dealer.
 
     Cost: 1 + D openings, of 3^D elements a table and output in all. Reveals: nothing. Error: about
-    D / 2^MORE_BITS units of leaf values.
+    D / 2^EXTRA_MEAN_BITS units of leaf values.
     """
     tables, outputs, leaves = leaf_values.shape
     depth = leaves.bit_length() - 1
-    step = block_size(outputs, depth)
+    step = count_tables_per_block(outputs, depth)
     found = []
     for start in range(0, tables, step):
         block = slice(start, min(start + step, tables))
-        means = _partial_means(runtime, leaf_values[block], chances[block])
+        means = _partial_means(runtime, leaf_values[block], right_fractions[block])
         tested = None if features is None else features[block]
         found.append(_combined(runtime, means, tested, depth))
-    return Reasons(
+    return SharedContributions(
         concatenate([reasons.contributions for reasons in found]),
         concatenate([reasons.means for reasons in found]),
     )
 
 
-def block_size(outputs: int, depth: int) -> int:
+def count_tables_per_block(outputs: int, depth: int) -> int:
     """Return how many tables are taken together."""
     return max(1, _BLOCK // (outputs * int(3**depth)))
 
 
-def memory(plan: Plan) -> int:
+def estimate_contribution_memory(plan: Plan) -> int:
     """Return about how many bytes deriving takes: a dozen words for each partial mean."""
-    outputs, depth = plan.objective.outputs, plan.params.depth
-    tables = min(plan.params.tables, block_size(outputs, depth))
+    outputs, depth = plan.objective.n_outputs, plan.params.depth
+    tables = min(plan.params.tables, count_tables_per_block(outputs, depth))
     return 12 * Z64.nbytes((tables * outputs, 3**depth))
 
 
-def constants(depth: int) -> list[object]:
+def list_contribution_constants(depth: int) -> list[object]:
     """Return Shapley's weights as they multiply shares, and what scales them."""
-    every = [whole_weights(players, WEIGHT_BITS) for players in range(1, depth + 1)]
-    return [CHANCE_BITS, MORE_BITS, WEIGHT_BITS, every]
+    every = [
+        encode_coalition_weights(players, SHAPLEY_WEIGHT_BITS) for players in range(1, depth + 1)
+    ]
+    return [RIGHT_FRACTION_BITS, EXTRA_MEAN_BITS, SHAPLEY_WEIGHT_BITS, every]
 
 
-def _partial_means(runtime: Runtime, leaf_values: Share, chances: Share) -> Masked:
+def _partial_means(runtime: Runtime, leaf_values: Share, right_fractions: Share) -> MaskedValue:
     """Return masked partial means, (tables, K, 3^D), of leaf values.
 
     1. Mask the leaf values and the chances.
@@ -143,74 +153,84 @@ def _partial_means(runtime: Runtime, leaf_values: Share, chances: Share) -> Mask
        passed), with q the chance to fail, divided as it is masked.
     """
     tables, outputs, leaves = leaf_values.shape
-    means, masked = mask(runtime, leaf_values * (1 << MORE_BITS), chances)
+    means, masked = mask(runtime, leaf_values * (1 << EXTRA_MEAN_BITS), right_fractions)
     for level in reversed(range(leaves.bit_length() - 1)):
         means = _with_means(runtime, means, masked.map(partial(_of_level, level=level)))
     return means.map(lambda a: a.reshape(tables, outputs, -1))
 
 
-def _with_means(runtime: Runtime, means: Masked, chances: Masked) -> Masked:
+def _with_means(runtime: Runtime, means: MaskedValue, right_fractions: MaskedValue) -> MaskedValue:
     """Return the partial means of one level more, from chances of failing it: (tables, 2^m).
 
     Those given stand, for each outcome of it and of the m levels before, in a row.
     """
     tables, outputs = means.shape[:2]
-    earlier = chances.shape[1]
+    earlier = right_fractions.shape[1]
     sides = means.map(lambda a: a.reshape(tables, outputs, earlier, 2, -1))
     passed, failed = sides.map(lambda a: a[:, :, :, 0]), sides.map(lambda a: a[:, :, :, 1])
-    chance = chances.map(lambda a: a.reshape(tables, 1, earlier, 1))
-    factors = [lift(runtime, chance), signed_lift(runtime, failed - passed)]
+    chance = right_fractions.map(lambda a: a.reshape(tables, 1, earlier, 1))
+    factors = [lift(runtime, chance), lift_signed(runtime, failed - passed)]
     product = polynomial(runtime, factors, [(1, (0, 1))])
-    few = drop_bits(runtime, product, CHANCE_BITS - _KEPT, integers_modulo(Z32.bits + _KEPT))
-    (moved,) = shrink(runtime, few, bits=[_KEPT], rings=[Z32])
-    mean = combine(_sum, passed, moved)
-    every = combine(lambda values: stack(values, axis=3), passed, failed, mean)
+    few = truncate_locally(
+        runtime,
+        product,
+        RIGHT_FRACTION_BITS - _OPENED_EXTRA_BITS,
+        get_integer_ring(Z32.bits + _OPENED_EXTRA_BITS),
+    )
+    (moved,) = reduce_ring(runtime, few, dropped_bits=[_OPENED_EXTRA_BITS], rings=[Z32])
+    mean = map_together(_sum, passed, moved)
+    every = map_together(lambda values: stack(values, axis=3), passed, failed, mean)
     return every.map(lambda a: a.reshape(tables, outputs, earlier, -1))
 
 
-def _of_level(chances: Elements, level: int) -> Elements:
-    return chances[:, (1 << level) - 1 : (2 << level) - 1]
+def _of_level(right_fractions: Elements, level: int) -> Elements:
+    return right_fractions[:, (1 << level) - 1 : (2 << level) - 1]
 
 
 def _sum(values: list[Elements]) -> Elements:
     return values[0] + values[1]
 
 
-def _combined(runtime: Runtime, means: Masked, features: IndexArray | None, depth: int) -> Reasons:
+def _combined(
+    runtime: Runtime, means: MaskedValue, features: IndexArray | None, depth: int
+) -> SharedContributions:
     """Return reasons from partial means: public combinations of shares of them."""
     tables, outputs, _ = means.shape
-    lifted = signed_lift(runtime, means).share(runtime)
-    base = drop_bits(runtime, lifted[:, :, -1], MORE_BITS, Z32)
+    lifted = lift_signed(runtime, means).to_share(runtime)
+    base = truncate_locally(runtime, lifted[:, :, -1], EXTRA_MEAN_BITS, Z32)
     if features is None or not lifted.known:
-        return Reasons(Share.unknown((tables, outputs, depth, 1 << depth), Z32), base)
+        return SharedContributions(Share.unknown((tables, outputs, depth, 1 << depth), Z32), base)
     parts = [
-        ring_shapley(part, tests, Z64, WEIGHT_BITS)
+        compute_shapley_of_elements(part, tests, Z64, SHAPLEY_WEIGHT_BITS)
         for part, tests in zip(lifted.part, features.tolist(), strict=True)
     ]
     whole = Share(np.stack(parts), Z64)
-    return Reasons(drop_bits(runtime, whole, MORE_BITS + WEIGHT_BITS, Z32), base)
+    return SharedContributions(
+        truncate_locally(runtime, whole, EXTRA_MEAN_BITS + SHAPLEY_WEIGHT_BITS, Z32), base
+    )
 
 
-def look_up(
+def look_up_contributions(
     runtime: Runtime,
-    tests: AppliedTests,
+    splits: AppliedSplits,
     leaf_values: Share,
     contributions: Share,
-    groups: Groups,
+    groups: SplitGroups,
 ) -> tuple[Share, Share]:
     """Return what tables add to scores, (K, N), and what groups of tests contribute: (G, K, N).
 
-    As `Suite.infer_explained`: contributions are looked up beside leaf values, in the same round.
+    As `SecureProtocol.infer_with_contributions`: contributions are looked up beside leaf values, in
+    the same round.
     """
-    tables, depth, n_samples = tests.shape
-    outputs, of_tests = leaf_values.shape[1], groups.of_tests
+    tables, depth, n_samples = splits.shape
+    outputs, of_tests = leaf_values.shape[1], groups.of_splits
     beside = contributions.reshape(tables, outputs * depth, -1)
-    fails = owned_share(runtime, tests.fails, tests.shape, Z1)
+    fails = share_trivially(runtime, splits.goes_right, splits.shape, Z1)
     outcomes, values = mask(runtime, fails, concatenate([leaf_values, beside], axis=1))
     scores = Share.unknown((outputs, n_samples), leaf_values.ring)
     by_group: dict[int, Share] = {}
     for table in range(tables):
-        found = leaf_lookup(runtime, outcomes[table], values[table])
+        found = look_up_leaves(runtime, outcomes[table], values[table])
         scores = found[:outputs] if table == 0 else scores + found[:outputs]
         if of_tests is None:
             continue
@@ -224,25 +244,25 @@ def look_up(
     return scores, stack([by_group.get(group, nothing) for group in range(groups.count)])
 
 
-class MaskedInference(Suite):
+class MaskedInference(SecureProtocol):
     """What is done with trained tables."""
 
     encoding = FixedPoint(SCORE_BITS)
-    explains = True
+    supports_explanations = True
 
     @classmethod
-    def infer(cls, runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:
+    def infer(cls, runtime: Runtime, splits: AppliedSplits, leaf_values: Share) -> Share:
         """Return what tables add to the scores of every sample: one round.
 
         1. Mask the outcomes of all tests and the leaf values of all tables.
         2. Look every sample's leaf up in every table.
         """
         with runtime.step("infer"):
-            fails = owned_share(runtime, tests.fails, tests.shape, Z1)
+            fails = share_trivially(runtime, splits.goes_right, splits.shape, Z1)
             outcomes, values = mask(runtime, fails, leaf_values)
             found = [
-                leaf_lookup(runtime, outcomes[table], values[table])
-                for table in range(tests.shape[0])
+                look_up_leaves(runtime, outcomes[table], values[table])
+                for table in range(splits.shape[0])
             ]
             total = found[0]
             for more in found[1:]:
@@ -250,33 +270,37 @@ class MaskedInference(Suite):
             return total
 
     @classmethod
-    def derive_reasons(
-        cls, runtime: Runtime, leaf_values: Share, chances: Share, features: IndexArray | None
-    ) -> Reasons:
-        """Derive contributions at all leaves of all tables at once: 1 + D rounds."""
-        return derive(runtime, leaf_values, chances, features)
-
-    @classmethod
-    def infer_explained(
+    def derive_contributions(
         cls,
         runtime: Runtime,
-        tests: AppliedTests,
+        leaf_values: Share,
+        right_fractions: Share,
+        features: IndexArray | None,
+    ) -> SharedContributions:
+        """Derive contributions at all leaves of all tables at once: 1 + D rounds."""
+        return derive_contributions(runtime, leaf_values, right_fractions, features)
+
+    @classmethod
+    def infer_with_contributions(
+        cls,
+        runtime: Runtime,
+        splits: AppliedSplits,
         leaf_values: Share,
         contributions: Share,
-        groups: Groups,
+        groups: SplitGroups,
     ) -> tuple[Share, Share]:
         """Return what tables add to scores, and what groups of tests contribute: one round."""
         with runtime.step("infer"):
-            return look_up(runtime, tests, leaf_values, contributions, groups)
+            return look_up_contributions(runtime, splits, leaf_values, contributions, groups)
 
     @classmethod
-    def absolute_sums(cls, runtime: Runtime, contributions: Share) -> Share:
+    def sum_absolute_contributions(cls, runtime: Runtime, contributions: Share) -> Share:
         """Return sums of absolute contributions: two rounds for some hundred thousand of them."""
-        return absolute_sums(runtime, contributions)
+        return sum_absolute_contributions(runtime, contributions)
 
     @classmethod
-    def reveal_means(
-        cls, runtime: Runtime, total: Share, n_samples: int, bits: tuple[int, int], to: int
+    def reveal_mean_contributions(
+        cls, runtime: Runtime, total: Share, n_samples: int, bits: tuple[int, int], recipient: int
     ) -> FloatArray | None:
         """Reveal means to one participant, from sums."""
-        return reveal_means(runtime, total, n_samples, bits, to)
+        return reveal_mean_contributions(runtime, total, n_samples, bits, recipient)

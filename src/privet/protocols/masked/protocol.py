@@ -11,161 +11,185 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.exact_matmul import LimbMatrix
-from privet.arithmetic.ring_lwe import Lattice, SmallProducts, degree_for
+from privet.arithmetic.ring_lwe import RingLwe, SmallFactorMatrix, degree_for
 from privet.arithmetic.rings import Z64, RingArray
 from privet.arithmetic.shares import Share
-from privet.arrays import Indices
+from privet.arrays import IndexSelection
 from privet.errors import ParameterError
 from privet.gates.masked.functions import (
-    HARMONICS,
-    LARGEST_SCORE,
-    coefficients,
-    reciprocal_series,
-    softplus_coefficients,
+    MAX_SCORE,
+    N_SIGMOID_HARMONICS,
+    build_reciprocal_series,
+    compute_sigmoid_coefficients,
+    compute_softplus_coefficients,
 )
-from privet.gates.masked.indicators import Published
+from privet.gates.masked.indicators import PublicationFormat
 from privet.gates.masked.polynomial import polynomial
-from privet.gates.masked.value import AT_ONCE, mask_one, signed_lift
+from privet.gates.masked.value import BLOCK_ROWS, lift_signed, mask_value
 from privet.protocols.masked import inference
-from privet.protocols.masked.argmax import stages
-from privet.protocols.masked.bounds import Bounds, squares_room
+from privet.protocols.masked.argmax import plan_stages
+from privet.protocols.masked.bounds import RangeChecks, compute_residual_headroom
 from privet.protocols.masked.candidates import (
-    RiseScale,
-    candidate_features,
-    handicaps,
-    in_order,
-    told_drop,
+    SideOrderScale,
+    compute_tie_break_factors,
+    count_hidden_gain_bits,
+    list_cut_counts_and_owners,
+    order_leaf_values,
 )
 from privet.protocols.masked.inference import MaskedInference
-from privet.protocols.masked.leaves import LeafScale, scaled, weight_check
+from privet.protocols.masked.leaves import LeafScale, encode_scale_factors, weight_check
 from privet.protocols.masked.precision.scores import Scales
-from privet.protocols.masked.row_masks import LASTING_SEED, settle_masks
-from privet.protocols.masked.rows import OwnRows, Rows, TableRows, published_ring
+from privet.protocols.masked.row_masks import PERSISTENT_LATTICE_SEED, choose_masks
+from privet.protocols.masked.rows import LocalRows, Rows, TableRows, published_ring
 from privet.protocols.masked.sharding import MaskedShardWorker, ShardedRows
-from privet.protocols.masked.split_search import Cuts
-from privet.protocols.masked.validation import LOSS_BITS, loss_of, mean_loss
-from privet.protocols.protocol import Keep, OwnData, ShardWorker, TrainedTable
+from privet.protocols.masked.split_search import SplitSearch
+from privet.protocols.masked.validation import LOSS_BITS, compute_mean_loss, decode_mean_loss
+from privet.protocols.protocol import ProtocolInput, ScoresCallback, ShardWorker, TrainedTable
 from privet.runtime.runtime import Runtime
-from privet.runtime.workers import Head
+from privet.runtime.workers import WorkerHandle
 from privet.spec.plan import Plan, Shard
 
 _OF_A_MASK = 64
 """How many products take as long as the lattice masks of both derivatives of a row."""
 
 
-class MaskedSuite(MaskedInference):
+class MaskedProtocol(MaskedInference):
     """Training and inference on masked values."""
 
-    has_loss = True
-    has_weights = True
-    has_constraints = True
-    has_validation = True
-    has_gain = True
-    several_dealers = True
-    publishes = True
-    has_shards = True
-    cuts = ("rounded", "exact", "hidden")
+    supports_training_loss = True
+    supports_weights = True
+    supports_monotone = True
+    supports_validation = True
+    supports_gain = True
+    supports_replicated_dealers = True
+    supports_cached_indicators = True
+    supports_shards = True
+    cut_disclosures = ("rounded", "exact", "hidden")
 
     def __init__(
-        self, runtime: Runtime, plan: Plan, data: OwnData, workers: Sequence[Head] = ()
+        self,
+        runtime: Runtime,
+        plan: Plan,
+        data: ProtocolInput,
+        workers: Sequence[WorkerHandle] = (),
     ) -> None:
         super().__init__(runtime, plan, data, workers)
-        self._scales = scales = Scales.of(plan)
+        self._scales = scales = Scales.from_plan(plan)
         self._rows = _rows_of(runtime, plan, scales, data, workers)
-        self._cuts = Cuts(runtime, plan, scales, data.min_gain)
+        self._split_search = SplitSearch(runtime, plan, scales, data.min_gain)
 
     @classmethod
-    def check(cls, plan: Plan) -> None:
+    def check_plan(cls, plan: Plan) -> None:
         """Refuse what no scales fit, and a start that the sigmoid is not right for."""
-        scales = Scales.of(plan)
-        assert scales.largest_weight * scales.rate <= inference.LARGEST_LEAF
-        if plan.weighted and plan.checks_squares:
-            term = plan.raises_squares
+        scales = Scales.from_plan(plan)
+        assert scales.max_leaf_weight * scales.learning_rate <= inference.MAX_LEAF_VALUE
+        if plan.is_weighted and plan.must_check_residuals:
+            term = plan.residual_check_reason
             raise ParameterError(
                 f"{term}: masked has no bound on sums of a regression's weighted residuals with "
                 f"{term}: leave it out, or the weights"
             )
         start = plan.params.base_score or 0.0
-        if not plan.objective.own_unit and abs(start) >= LARGEST_SCORE:
+        if not plan.objective.normalised_label and abs(start) >= MAX_SCORE:
             raise ParameterError(
-                f"base_score: masked computes with log-odds below {LARGEST_SCORE} in size, not "
+                f"base_score: masked computes with log-odds below {MAX_SCORE} in size, not "
                 f"{start:g}: leave it out, or start nearer to 0"
             )
 
     @classmethod
-    def with_masks(cls, plan: Plan, n_parties: int) -> Plan:
+    def choose_masks(cls, plan: Plan, n_parties: int) -> Plan:
         """Return the plan with the masks that are less effort, unless its terms say which."""
-        return settle_masks(cls, plan, n_parties)
+        return choose_masks(cls, plan, n_parties)
 
     @classmethod
-    def stretch(cls, plan: Plan) -> Fraction:
+    def compute_label_stretch(cls, plan: Plan) -> Fraction:
         """Return what makes sums of derivatives use all bits of their ring."""
-        return Scales.of(plan).units.stretch
+        return Scales.from_plan(plan).units.label_stretch
 
     @classmethod
-    def published(cls, plan: Plan) -> Published:
+    def choose_publication_format(cls, plan: Plan) -> PublicationFormat:
         """Return the widest ring of rows, and a column for each, unless masks are lattice ones."""
-        ring = published_ring(Scales.of(plan))
-        if not plan.errors:
-            return Published(ring, plan.n_samples)
-        return Published(ring, degree_for(ring.bits), f"lattice {LASTING_SEED}")
+        ring = published_ring(Scales.from_plan(plan))
+        if not plan.n_lattice_errors:
+            return PublicationFormat(ring, plan.n_samples)
+        return PublicationFormat(ring, degree_for(ring.bits), f"lattice {PERSISTENT_LATTICE_SEED}")
 
     @classmethod
-    def memory(cls, plan: Plan) -> int:
+    def estimate_memory(cls, plan: Plan) -> int:
         """Return the indicators', and what the widest level and the update of scores take.
 
         Of every sample, what is kept of nodes; or, of some at a time, the sigmoid's dealt waves, as
         of every reciprocal of a level: with many classes and few samples these are more.
         """
-        scales, cuts = Scales.of(plan), sum(candidate_features(plan)[0])
-        if plan.errors:
-            bits = cls.published(plan).ring.bits
-            indicators = SmallProducts.memory(cuts, bits) + Lattice.memory(plan.n_samples, bits)
+        scales, cuts = Scales.from_plan(plan), sum(list_cut_counts_and_owners(plan)[0])
+        if plan.n_lattice_errors:
+            bits = cls.choose_publication_format(plan).ring.bits
+            indicators = SmallFactorMatrix.estimate_memory(cuts, bits) + RingLwe.estimate_memory(
+                plan.n_samples, bits
+            )
         else:
-            indicators = LimbMatrix.memory(cuts, plan.n_samples)
-            if plan.draws:  # those of a table, beside all
-                indicators += LimbMatrix.memory(_drawn_cuts(plan), plan.n_drawn)
-        outputs = plan.objective.outputs
-        rows = (4 * outputs + 2) * plan.params.leaves * plan.n_rows
-        if not plan.objective.unit_curvature:
-            rows = max(rows, 4 * 2 * HARMONICS * outputs * min(plan.n_rows, AT_ONCE))
-        waves = 3 * 2 * len(reciprocal_series(scales.ratio, scales.period).multiples)
-        level = Z64.nbytes((waves, cuts * scales.sides))
-        derived = inference.memory(plan) if plan.explains else 0
+            indicators = LimbMatrix.estimate_memory(cuts, plan.n_samples)
+            if plan.is_sampled:  # those of a table, beside all
+                indicators += LimbMatrix.estimate_memory(
+                    _estimate_sampled_cuts(plan), plan.n_sampled
+                )
+        outputs = plan.objective.n_outputs
+        rows = (4 * outputs + 2) * plan.params.n_leaves * plan.n_rows
+        if not plan.objective.constant_hessian:
+            rows = max(rows, 4 * 2 * N_SIGMOID_HARMONICS * outputs * min(plan.n_rows, BLOCK_ROWS))
+        waves = 3 * 2 * len(build_reciprocal_series(scales.class_ratio, scales.period).harmonics)
+        level = Z64.nbytes((waves, cuts * scales.n_sides))
+        derived = inference.estimate_contribution_memory(plan) if plan.has_explanations else 0
         return indicators + max(Z64.nbytes((rows,)) + level, derived)
 
     @classmethod
-    def multiplications(cls, plan: Plan) -> int:
+    def count_multiplications(cls, plan: Plan) -> int:
         """Return those of the indicators with the root's and all left children's derivatives."""
-        cuts, vectors = _drawn_cuts(plan), plan.params.leaves * plan.objective.outputs
-        if plan.errors:
-            return (cuts * cls.published(plan).columns + _OF_A_MASK * plan.n_samples) * vectors
-        return cuts * plan.n_drawn * vectors
+        cuts, vectors = (
+            _estimate_sampled_cuts(plan),
+            plan.params.n_leaves * plan.objective.n_outputs,
+        )
+        if plan.n_lattice_errors:
+            return (
+                cuts * cls.choose_publication_format(plan).n_columns + _OF_A_MASK * plan.n_samples
+            ) * vectors
+        return cuts * plan.n_sampled * vectors
 
     @classmethod
-    def constants(cls, plan: Plan) -> dict[str, object]:
+    def list_public_constants(cls, plan: Plan) -> dict[str, object]:
         """Return the scales, and what series, polynomials and comparisons are made of."""
-        scales = Scales.of(plan)
-        series = reciprocal_series(scales.ratio, scales.period)
+        scales = Scales.from_plan(plan)
+        series = build_reciprocal_series(scales.class_ratio, scales.period)
         return {
-            "the scales": scales.numbers(),
-            "leaf values": [str(LeafScale.of(scales)), str(weight_check(scales))],
-            "the sigmoid": coefficients(),
+            "the scales": scales.list_public_constants(),
+            "leaf values": [str(LeafScale.from_scales(scales)), str(weight_check(scales))],
+            "the sigmoid": compute_sigmoid_coefficients(),
             "the reciprocal": [series.constant, series.sines, series.cosines],
-            "ties": [scaled(handicaps(plan, first=first)).tolist() for first in (True, False)],
-            "the tournament": stages(candidate_features(plan)[0]),
-            **({"reasons": inference.constants(plan.params.depth)} if plan.explains else {}),
-            **({"the order of sides": str(RiseScale.of(scales))} if plan.monotone else {}),
-            "what tables draw": [_digest(part) for part in plan.draw(0) if plan.draws],
-            **({"the loss": softplus_coefficients()} if plan.n_validation else {}),
-            **({"gains": told_drop(scales)} if plan.reveal_gain else {}),
+            "ties": [
+                encode_scale_factors(compute_tie_break_factors(plan, is_first_table=first)).tolist()
+                for first in (True, False)
+            ],
+            "the tournament": plan_stages(list_cut_counts_and_owners(plan)[0]),
+            **(
+                {"reasons": inference.list_contribution_constants(plan.params.depth)}
+                if plan.has_explanations
+                else {}
+            ),
+            **(
+                {"the order of sides": str(SideOrderScale.from_scales(scales))}
+                if plan.monotone
+                else {}
+            ),
+            "what tables draw": [_digest(part) for part in plan.sample_table(0) if plan.is_sampled],
+            **({"the loss": compute_softplus_coefficients()} if plan.n_validation else {}),
+            **({"gains": count_hidden_gain_bits(scales)} if plan.reveal_gain else {}),
         }
 
     def setup(self) -> None:
         """Share labels and indicators, and divide by what is the same in all tables."""
         self._rows.setup()
-        if self.plan.objective.unit_curvature and not self.plan.draws:
-            self._cuts.keep_root(*self._rows.root_curvature())
+        if self.plan.objective.constant_hessian and not self.plan.is_sampled:
+            self._split_search.prepare_root(*self._rows.sum_root_hessians())
 
     def train_table(self, number: int) -> TrainedTable:
         """Train a table: at each level sums go up to the cuts, and a test comes down."""
@@ -173,29 +197,35 @@ class MaskedSuite(MaskedInference):
         depth = plan.params.depth
         features = np.zeros(depth, dtype=np.intp)
         buckets = np.full(depth, -1, dtype=np.intp)
-        bounds = Bounds(runtime)
+        bounds = RangeChecks(runtime)
         rows = self._rows.begin_table(number, bounds)
         loss = self._mean_square(rows) if plan.reveal_loss else None
-        room = squares_room(runtime, plan, self._scales.units, rows.checked_squares())
-        cuts = self._cuts.begin_table(bounds, plan.draw(number), first=number == 0)
+        room = compute_residual_headroom(
+            runtime, plan, self._scales.units, rows.list_residual_checks()
+        )
+        cuts = self._split_search.begin_table(
+            bounds, plan.sample_table(number), is_first_table=number == 0
+        )
         for level in range(depth):
             with runtime.step("level", level):
-                test = cuts.best_test(rows.sums(level))
+                test = cuts.find_best_split(rows.sum_gradients(level))
                 features[level], buckets[level] = test
                 with runtime.step("split"):
                     if level + 1 < depth:
-                        rows.split(level, test)
+                        rows.split_nodes(level, test)
                     else:
-                        chosen, *residuals = rows.split_last(level, test, cuts.chosen(*test), *room)
-        values = cuts.leaf_values(chosen, residuals)
+                        chosen, *residuals = rows.split_last_level(
+                            level, test, cuts.share_one_hot_split(*test), *room
+                        )
+        values = cuts.compute_leaf_values(chosen, residuals)
         if plan.monotone:
             with runtime.step("order"):
                 signs = np.array(plan.monotone)[features]
-                signs[buckets == plan.params.candidates] = 0  # where nothing is tested
-                values = in_order(runtime, values, signs.tolist())
+                signs[buckets == plan.params.max_cut_count] = 0  # where nothing is tested
+                values = order_leaf_values(runtime, values, signs.tolist())
         with runtime.step("update"):
-            rows.add_leaves(values)
-            leaves = signed_lift(runtime, values).share(runtime)
+            rows.add_leaf_values(values)
+            leaves = lift_signed(runtime, values).to_share(runtime)
         told = plan.reveal_gain and runtime.index == plan.ownership.active
         return TrainedTable(features, buckets, leaves, loss, cuts.gains.found() if told else None)
 
@@ -206,21 +236,21 @@ class MaskedSuite(MaskedInference):
 
         Cost: one opening of one element.
         """
-        runtime, units, n_samples = self.runtime, self._scales.units, self.plan.n_drawn
-        fraction = units.unweighted[0][0] if self.plan.weighted else units.g_bits
+        runtime, units, n_samples = self.runtime, self._scales.units, self.plan.n_sampled
+        fraction = units.unweighted_formats[0][0] if self.plan.is_weighted else units.g_bits
         with runtime.step("loss"):
             # The sum, divided by a power of two near N, and later by what is left.
             bits = fraction + units.g_bits + n_samples.bit_length() - LOSS_BITS
-            total = mask_one(runtime, rows.squared_residuals())
-            return polynomial(runtime, [signed_lift(runtime, total, shift=bits)], [(1, (0,))])
+            total = mask_value(runtime, rows.sum_squared_residuals())
+            return polynomial(runtime, [lift_signed(runtime, total, shift=bits)], [(1, (0,))])
 
-    def loss_of(self, revealed: RingArray) -> float:
+    def decode_loss(self, revealed: RingArray) -> float:
         """Return a mean from a sum over N divided by a power of two, in the label's own unit."""
-        n_samples, stretch = self.plan.n_drawn, float(self._scales.units.stretch)
+        n_samples, stretch = self.plan.n_sampled, float(self._scales.units.label_stretch)
         scale = (1 << n_samples.bit_length()) / (n_samples << LOSS_BITS)
         return float(revealed[0]) * scale / stretch**2
 
-    def validation_loss(self) -> Share:
+    def compute_validation_loss(self) -> Share:
         """Return the mean loss on validation rows.
 
         1. Mask what the loss is a function of, row by row; the sum follows without an opening.
@@ -230,47 +260,56 @@ class MaskedSuite(MaskedInference):
         Cost: three openings, of 4 bytes a score and, in the others, of ten bits or so.
         """
         with self.runtime.step("validation"):
-            bounds = Bounds(self.runtime)
-            total, bits = self._rows.validation_total(bounds)
-            return mean_loss(self.runtime, self.plan, bounds, total, bits)
+            bounds = RangeChecks(self.runtime)
+            total, bits = self._rows.sum_validation_loss(bounds)
+            return compute_mean_loss(self.runtime, self.plan, bounds, total, bits)
 
-    def validation_loss_of(self, revealed: RingArray) -> float:
+    def decode_validation_loss(self, revealed: RingArray) -> float:
         """Return the mean that it stands for."""
-        return loss_of(self.plan, revealed)
+        return decode_mean_loss(self.plan, revealed)
 
-    def keep_scores(self) -> npt.NDArray[np.uint64]:
+    def snapshot_scores(self) -> npt.NDArray[np.uint64]:
         """Return our share of the scores, unless workers keep them."""
-        return self._rows.keep_scores()
+        return self._rows.snapshot_scores()
 
-    def resume(self, scores: npt.NDArray[np.uint64]) -> None:
+    def restore_scores(self, scores: npt.NDArray[np.uint64]) -> None:
         """Go on with the scores that an earlier training ended with; workers have their own."""
-        if isinstance(self._rows, OwnRows):
-            self._rows.resume(scores)
+        if isinstance(self._rows, LocalRows):
+            self._rows.restore_scores(scores)
 
     @classmethod
-    def worker(
-        cls, runtime: Runtime, plan: Plan, shard: Shard, data: OwnData, keep: Keep | None
+    def create_shard_worker(
+        cls,
+        runtime: Runtime,
+        plan: Plan,
+        shard: Shard,
+        data: ProtocolInput,
+        on_scores: ScoresCallback | None,
     ) -> ShardWorker:
         """Return whoever works on the rows of one shard."""
-        return MaskedShardWorker(runtime, plan, shard, data, keep)
+        return MaskedShardWorker(runtime, plan, shard, data, on_scores)
 
 
 def _rows_of(
-    runtime: Runtime, plan: Plan, scales: Scales, data: OwnData, workers: Sequence[Head]
+    runtime: Runtime,
+    plan: Plan,
+    scales: Scales,
+    data: ProtocolInput,
+    workers: Sequence[WorkerHandle],
 ) -> Rows:
     """Return rows that are worked on here, or by workers, if they are in shards."""
     if plan.shards > 1:
         return ShardedRows(runtime, plan, workers)
-    (shard,) = plan.cut()
-    return OwnRows(runtime, plan, shard, scales, data)
+    (shard,) = plan.split_into_shards()
+    return LocalRows(runtime, plan, shard, scales, data)
 
 
-def _drawn_cuts(plan: Plan) -> int:
+def _estimate_sampled_cuts(plan: Plan) -> int:
     """Return about how many cuts a table chooses among."""
-    return math.ceil(plan.params.colsample * sum(plan.cuts))
+    return math.ceil(plan.params.colsample * sum(plan.cut_counts))
 
 
-def _digest(drawn: Indices) -> str:
+def _digest(drawn: IndexSelection) -> str:
     """Return what tells draws apart."""
     if isinstance(drawn, slice):
         return "all"

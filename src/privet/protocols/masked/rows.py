@@ -1,8 +1,8 @@
 """The rows of a training run: derivatives, histogram sums, routing and leaf updates.
 
-`OwnRows` are worked on right here, by the runtime that looks for the best tests, too. So what both
-halves open at the same time takes one opening. In shards, rows are worked on by groups of workers,
-each with a runtime of its own (`sharded`): the same calls, and the same numbers.
+`LocalRows` are worked on right here, by the runtime that looks for the best tests, too. So what
+both halves open at the same time takes one opening. In shards, rows are worked on by groups of
+workers, each with a runtime of its own (`sharded`): the same calls, and the same numbers.
 
 This half sees rows and no score of a cut: all of them, or those of a shard. Its sums go up to
 `cuts`, and a test or leaf values come down (`rows`).
@@ -18,30 +18,43 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.fixed_point import FixedPoint
-from privet.arithmetic.ring_lwe import Lattice
+from privet.arithmetic.ring_lwe import RingLwe
 from privet.arithmetic.rings import Z1, Z64, Ring
 from privet.arithmetic.shares import Elements, Share, stack
-from privet.arrays import Indices
-from privet.gates.gate import Later, alone
-from privet.gates.masked.functions import LARGEST_SCORE, SCORE_BITS, sigmoid_series
-from privet.gates.masked.histogram import Products, histogram
-from privet.gates.masked.indicators import Indicators, publish
+from privet.arrays import IndexSelection
+from privet.gates.gate import DeferredGate, run_deferred
+from privet.gates.masked.functions import MAX_SCORE, SCORE_BITS, evaluate_sigmoid
+from privet.gates.masked.histogram import IndicatorProducts, histogram
+from privet.gates.masked.indicators import Indicators, publish_indicators
 from privet.gates.masked.polynomial import polynomial
-from privet.gates.masked.routing import keep, leaf_lookup, owned_share
-from privet.gates.masked.value import Masked, combine, constant, mask, mask_one, signed_lift
-from privet.objectives.base import Functions, SharedReal
-from privet.protocols.masked.bounds import SCORE_WIDTH, Bounds, sums_of_squares
-from privet.protocols.masked.leaves import widened
+from privet.gates.masked.routing import look_up_leaves, route_rows, share_trivially
+from privet.gates.masked.value import (
+    MaskedValue,
+    lift_signed,
+    map_together,
+    mask,
+    mask_constant,
+    mask_value,
+)
+from privet.objectives.base import SharedFixedPoint, SharedFunctions
+from privet.protocols.masked.bounds import SCORE_CHECK_BITS, RangeChecks, sum_squared_residuals
+from privet.protocols.masked.leaves import widen_leaf_values
 from privet.protocols.masked.precision.scores import Scales
-from privet.protocols.masked.row_masks import RowMasks, Weights, lattice_of, lifted, narrowed
-from privet.protocols.masked.validation import Total, Validation, check_total
-from privet.protocols.protocol import OwnData, start_share, target_share
+from privet.protocols.masked.row_masks import (
+    RowMasker,
+    SampleWeights,
+    create_lattice,
+    defer_uniform_mask,
+    lift_gradients,
+)
+from privet.protocols.masked.validation import ValidationRows, ValidationSum, mask_and_check_sum
+from privet.protocols.protocol import ProtocolInput, share_initial_scores, share_target
 from privet.runtime.runtime import Runtime
 from privet.spec.plan import Plan, Shard
-from privet.spec.sampling import Draw
+from privet.spec.sampling import TableSample
 
 
-class Sums(NamedTuple):
+class RowSums(NamedTuple):
     """Of first and second derivatives: left of every cut, (C, K, nodes), and in all, (K, nodes).
 
     Of the root, or of left children: a right child's are its parent's less its left sibling's. In
@@ -57,11 +70,11 @@ class Sums(NamedTuple):
 class _Nodes(NamedTuple):
     """The nodes of a level: their masked derivatives, (K, nodes, N)."""
 
-    g: Masked
-    h: Masked
+    g: MaskedValue
+    h: MaskedValue
 
 
-class Samples(Functions):
+class TrainingRows(SharedFunctions):
     """The samples of one training, or of a shard of it, table by table."""
 
     def __init__(
@@ -70,52 +83,54 @@ class Samples(Functions):
         plan: Plan,
         shard: Shard,
         scales: Scales,
-        data: OwnData,
+        data: ProtocolInput,
         indicators: Indicators,
-        lattice: Lattice | None,
+        lattice: RingLwe | None,
     ) -> None:
         self._runtime = runtime
-        self._masks = RowMasks(runtime, lattice)
+        self._masker = RowMasker(runtime, lattice)
         self._plan = plan
         self._shard = shard
         self._scales = scales
         self._data = data
         self._indicators = indicators
-        self._bounds: Bounds
+        self._range_checks: RangeChecks
         """Of the current table."""
-        self._drawn = indicators
+        self._sampled_indicators = indicators
         """Of the rows and features that the current table is trained on."""
-        self._rows: Indices = slice(shard.n_samples)
+        self._rows: IndexSelection = slice(shard.n_samples)
         """The rows that take part in the sums of the current table."""
         self._nodes: _Nodes | None = None
-        self._outcomes: list[Masked] = []
-        self._masked: list[Masked] = []
-        self._residual: Masked
+        self._outcomes: list[MaskedValue] = []
+        self._masked: list[MaskedValue] = []
+        self._residual: MaskedValue
         """First derivatives without weights."""
-        self._products = Products(runtime, indicators)
+        self._products = IndicatorProducts(runtime, indicators)
         """Of the current table and level."""
-        self._unchecked: Masked | None = None
+        self._unchecked: MaskedValue | None = None
         """Scores that a series was evaluated at."""
-        self._weights: Weights | None = None
-        self._curvature: Masked | None = None
+        self._weights: SampleWeights | None = None
+        self._constant_hessians: MaskedValue | None = None
         """The second derivatives of all rows, (K, 1, N), where they are 1 or the weights."""
-        if plan.objective.unit_curvature:
-            self._curvature = self._ones()
+        if plan.objective.constant_hessian:
+            self._constant_hessians = self._make_constant_hessians()
 
-    def weigh(self, weights: Weights) -> None:
+    def set_weights(self, weights: SampleWeights) -> None:
         """Let samples count by weights, in all tables."""
         self._weights = weights
-        if self._curvature is not None:
-            self._curvature = weights.masked
+        if self._constant_hessians is not None:
+            self._constant_hessians = weights.masked
 
-    def begin_table(self, bounds: Bounds, draw: Draw, target: Share, score: Share) -> Samples:
+    def begin_table(
+        self, range_checks: RangeChecks, sample: TableSample, target: Share, score: Share
+    ) -> TrainingRows:
         """Return samples that are at the start of a table: several may be under way at once."""
         found = copy(self)
-        found._bounds = bounds
-        found._mask_derivatives(draw, target, score)
+        found._range_checks = range_checks
+        found._mask_gradients(sample, target, score)
         return found
 
-    def _mask_derivatives(self, draw: Draw, target: Share, score: Share) -> None:
+    def _mask_gradients(self, sample: TableSample, target: Share, score: Share) -> None:
         """Mask the derivatives of the samples that are drawn, (K, 1, N) each.
 
         Cost: one opening of 34 bits a sample where the second derivatives are 1; otherwise what
@@ -123,39 +138,47 @@ class Samples(Functions):
         """
         runtime, plan, units = self._runtime, self._plan, self._scales.units
         self._nodes, self._outcomes = None, []
-        self._rows = rows = self._shard.drawn(draw.rows)
-        if plan.draws:
-            self._drawn = self._indicators.of(rows, draw.features)
-        self._products = Products(runtime, self._drawn)
+        self._rows = rows = self._shard.select_sampled(sample.rows)
+        if plan.is_sampled:
+            self._sampled_indicators = self._indicators.select(rows, sample.features)
+        self._products = IndicatorProducts(runtime, self._sampled_indicators)
         score, target = score[:, rows], target[:, rows]
         with runtime.step("gradients"):
-            found = plan.objective.derivatives_on_shares(
-                self, SharedReal(score, SCORE_BITS), SharedReal(target, SCORE_BITS)
+            found = plan.objective.compute_shared_gradients(
+                self, SharedFixedPoint(score, SCORE_BITS), SharedFixedPoint(target, SCORE_BITS)
             )
-            derivatives = [SharedReal(_rows(x.share), x.bits) for x in found if x is not None]
+            derivatives = [
+                SharedFixedPoint(_rows(x.share), x.fraction_bits) for x in found if x is not None
+            ]
             if self._weights is None:
-                if units.lifts_rows:
-                    finer = units.unweighted
-                    masked = self._with_scores_checked(narrowed(runtime, derivatives, finer))
-                    derivatives = lifted(runtime, masked, finer)
-                opening = self._masks.narrowed(derivatives, units.rows, self._products.begin)
+                if units.must_lift_rows:
+                    finer = units.unweighted_formats
+                    masked = self._with_scores_checked(
+                        defer_uniform_mask(runtime, derivatives, finer)
+                    )
+                    derivatives = lift_gradients(runtime, masked, finer)
+                opening = self._masker.defer_gradient_mask(
+                    derivatives, units.row_formats, self._products.start
+                )
                 self._masked = self._with_scores_checked(opening)
                 self._residual = self._masked[0]
             else:
-                finer = units.unweighted
-                masked = self._with_scores_checked(narrowed(runtime, derivatives, finer))
+                finer = units.unweighted_formats
+                masked = self._with_scores_checked(defer_uniform_mask(runtime, derivatives, finer))
                 self._residual = masked[0]
                 with runtime.step("weights"):
                     weighted = [
-                        self._weights.times(x, bits, self._rows)
+                        self._weights.multiply(x, bits, self._rows)
                         for x, (bits, _) in zip(masked, finer, strict=False)
                     ]
-                    opening = self._masks.narrowed(weighted, units.rows, self._products.begin)
-                    self._masked = alone(runtime, opening)
-            if self._curvature is not None:
-                self._masked.append(self._curvature.map(lambda a: a[:, :, rows]))
+                    opening = self._masker.defer_gradient_mask(
+                        weighted, units.row_formats, self._products.start
+                    )
+                    self._masked = run_deferred(runtime, opening)
+            if self._constant_hessians is not None:
+                self._masked.append(self._constant_hessians.map(lambda a: a[:, :, rows]))
 
-    def _with_scores_checked(self, opening: Later[list[Masked]]) -> list[Masked]:
+    def _with_scores_checked(self, deferred: DeferredGate[list[MaskedValue]]) -> list[MaskedValue]:
         """Open something, and check scores, if the series of the sigmoid was used, on the way.
 
         With 16 added, scores below 16 in size are, as signed numbers modulo 64, not negative. They
@@ -163,55 +186,61 @@ class Samples(Functions):
         """
         scores, self._unchecked = self._unchecked, None
         if scores is None:
-            return alone(self._runtime, opening)
-        what = f"scores of {LARGEST_SCORE} and more in size"
-        return self._bounds.check(scores, SCORE_WIDTH, what, opening)
+            return run_deferred(self._runtime, deferred)
+        what = f"scores of {MAX_SCORE} and more in size"
+        return self._range_checks.check(scores, SCORE_CHECK_BITS, what, deferred)
 
-    def _ones(self) -> Masked:
+    def _make_constant_hessians(self) -> MaskedValue:
         """Return second derivatives that everybody knows: (K, 1, N)."""
-        (bits, ring), outputs = self._scales.units.rows[1], self._plan.objective.outputs
+        (bits, ring), outputs = self._scales.units.row_formats[1], self._plan.objective.n_outputs
         ones = np.full((outputs, 1, self._shard.n_samples), 1 << bits, dtype=ring.dtype)
-        return constant(self._runtime, ones, ring)
+        return mask_constant(self._runtime, ones, ring)
 
-    def root_curvature(self) -> tuple[Share, Share | None]:
+    def sum_root_hessians(self) -> tuple[Share, Share | None]:
         """Return the root's sums of second derivatives that are the same in all tables.
 
         Left of every cut, (C, K, 1), and in all, (K, 1), unless everybody knows that.
         """
-        h = self._curvature
+        h = self._constant_hessians
         assert h is not None
         (left,) = histogram(self._runtime, self._products, h.map(lambda a: a[:, 0]))
-        total = None if h.constant else h.share(self._runtime).sum(2)
+        total = None if h.is_constant else h.to_share(self._runtime).sum(2)
         return left.reshape(*left.shape, 1), total
 
-    def sigmoid(self, score: SharedReal) -> tuple[SharedReal, SharedReal]:
+    def evaluate_sigmoid(
+        self, score: SharedFixedPoint
+    ) -> tuple[SharedFixedPoint, SharedFixedPoint]:
         """Return the sigmoid and its derivative, by a series: one opening of 4 bytes a score.
 
         The series is right for scores below 16 in size, which is to be checked.
         """
-        assert score.bits == SCORE_BITS
+        assert score.fraction_bits == SCORE_BITS
         bits = self._scales.units.sigmoid_bits
-        masked = mask_one(self._runtime, score.share)
-        self._unchecked = masked + (LARGEST_SCORE << SCORE_BITS)
-        both = sigmoid_series(self._runtime, masked, bits=bits)
-        return SharedReal(both[0], bits), SharedReal(both[1], bits)
+        masked = mask_value(self._runtime, score.share)
+        self._unchecked = masked + (MAX_SCORE << SCORE_BITS)
+        both = evaluate_sigmoid(self._runtime, masked, bits=bits)
+        return SharedFixedPoint(both[0], bits), SharedFixedPoint(both[1], bits)
 
-    def squared_residuals(self) -> Share:
+    def sum_squared_residuals(self) -> Share:
         """Return the sum of squared residuals, weighted if samples are, over Z64: (1,)."""
         runtime = self._runtime
-        factors = [] if self._weights is None else [signed_lift(runtime, self._residual)]
-        factors.append(signed_lift(runtime, self._masked[0], shift=self._scales.units.g_more))
+        factors = [] if self._weights is None else [lift_signed(runtime, self._residual)]
+        factors.append(lift_signed(runtime, self._masked[0], shift=self._scales.units.g_extra_bits))
         return polynomial(runtime, factors, [(1, (0, len(factors) - 1))]).sum().reshape(1)
 
-    def checked_squares(self) -> list[Share]:
+    def list_residual_checks(self) -> list[Share]:
         """Return the sums of squares that must not be larger than units assume, if any."""
-        return sums_of_squares(self._runtime, self._plan, self._scales.units, self._masked[0])
+        return sum_squared_residuals(self._runtime, self._plan, self._scales.units, self._masked[0])
 
-    def sums(self) -> Sums:
+    def sum_gradients(self) -> RowSums:
         """Return the sums of the root, or of left children."""
         runtime, (g, h) = self._runtime, self._masked
         outputs, nodes, _ = g.shape
-        kept = self._nodes is None and self._curvature is not None and not self._plan.draws
+        kept = (
+            self._nodes is None
+            and self._constant_hessians is not None
+            and not self._plan.is_sampled
+        )
         vectors = [g] if kept else [g, h]
         with runtime.step("histogram"):
             flat = [x.map(lambda a: a.reshape(outputs * nodes, -1)) for x in vectors]
@@ -219,13 +248,13 @@ class Samples(Functions):
         sums = [
             (
                 left.reshape(len(left), outputs, nodes),
-                x.map(lambda a: a.sum(2)).share(runtime),
+                x.map(lambda a: a.sum(2)).to_share(runtime),
             )
             for left, x in zip(found, vectors, strict=True)
         ]
-        return Sums(sums[0], sums[1] if len(sums) == 2 else None)
+        return RowSums(sums[0], sums[1] if len(sums) == 2 else None)
 
-    def outcome(self, feature: int, bucket: int) -> Share:
+    def share_outcomes(self, feature: int, bucket: int) -> Share:
         """Return a share of the outcomes of a test, which its owner knows: (n_rows,), to be masked.
 
         -1 is somebody else's bucket. All know that of a level that tests nothing.
@@ -233,18 +262,18 @@ class Samples(Functions):
         own = None
         if bucket >= 0 and feature in self._data.buckets:
             own = (self._data.buckets[feature] > bucket).astype(np.uint8)
-        return owned_share(self._runtime, own, (self._shard.n_rows,), Z1)
+        return share_trivially(self._runtime, own, (self._shard.n_rows,), Z1)
 
-    def split(self, fails: Masked) -> None:
+    def split_nodes(self, outcomes: MaskedValue) -> None:
         """Split nodes by masked outcomes; mask left children, the one large opening of a level."""
         runtime, nodes = self._runtime, self._all_nodes()
         self._nodes, self._masked = nodes, []
         outputs, count, _ = nodes.g.shape
         flat = (x.map(lambda a: a.reshape(outputs * count, -1)) for x in nodes)
-        left = keep(runtime, fails.map(lambda a: a[self._rows]), *flat)
+        left = route_rows(runtime, outcomes.map(lambda a: a[self._rows]), *flat)
         with runtime.step("children"):
-            self._products = Products(runtime, self._drawn)
-            masked = self._masks.children(left, self._products.begin)
+            self._products = IndicatorProducts(runtime, self._sampled_indicators)
+            masked = self._masker.mask_children(left, self._products.start)
         self._masked = [x.map(lambda a: a.reshape(outputs, count, -1)) for x in masked]
 
     def _all_nodes(self) -> _Nodes:
@@ -252,17 +281,19 @@ class Samples(Functions):
         if self._nodes is None:
             return _Nodes(*self._masked)
         pairs = zip(self._nodes, self._masked, strict=True)
-        return _Nodes(*(siblings(parent, left, axis=1) for parent, left in pairs))
+        return _Nodes(*(append_right_siblings(parent, left, axis=1) for parent, left in pairs))
 
-    def remember(self, fails: Masked) -> None:
+    def record_outcomes(self, outcomes: MaskedValue) -> None:
         """Remember the outcomes of a level, for leaf values to be looked up by."""
-        self._outcomes.append(fails)
+        self._outcomes.append(outcomes)
 
-    def leaves(self, values: Masked, ring: Ring) -> Share:
+    def look_up_leaf_values(self, values: MaskedValue, ring: Ring) -> Share:
         """Return the values, (K, 2^D), of the leaves that rows reach: (K, n_rows), over a ring."""
-        outcomes = combine(stack, *self._outcomes)
+        outcomes = map_together(stack, *self._outcomes)
         self._outcomes, self._nodes, self._masked = [], None, []  # they would be in the way
-        return leaf_lookup(self._runtime, outcomes, widened(self._runtime, values, ring))
+        return look_up_leaves(
+            self._runtime, outcomes, widen_leaf_values(self._runtime, values, ring)
+        )
 
 
 def _rows(x: Share) -> Share:
@@ -270,7 +301,7 @@ def _rows(x: Share) -> Share:
     return x.reshape(len(x), 1, -1)
 
 
-def siblings(parent: Masked, left: Masked, axis: int) -> Masked:
+def append_right_siblings(parent: MaskedValue, left: MaskedValue, axis: int) -> MaskedValue:
     """Return left and right children in turn, along the axis of nodes."""
 
     def interleave(sides: list[Elements]) -> Elements:
@@ -278,11 +309,11 @@ def siblings(parent: Masked, left: Masked, axis: int) -> Masked:
         shape[axis] *= 2
         return stack(sides, axis=axis + 1).reshape(*shape)
 
-    return combine(interleave, left, parent - left)
+    return map_together(interleave, left, parent - left)
 
 
 _ENCODING = FixedPoint(SCORE_BITS)
-Test = tuple[int, int]
+Split = tuple[int, int]
 """A feature and, to its owner, the last bucket that passes; -1 to the others."""
 
 
@@ -294,19 +325,19 @@ class Rows(ABC):
         """Share what stays the same for all tables."""
 
     @abstractmethod
-    def root_curvature(self) -> tuple[Share, Share | None]:
-        """Return what `Samples.root_curvature` does."""
+    def sum_root_hessians(self) -> tuple[Share, Share | None]:
+        """Return what `TrainingRows.sum_root_hessians` does."""
 
     @abstractmethod
-    def begin_table(self, number: int, bounds: Bounds) -> TableRows:
+    def begin_table(self, number: int, range_checks: RangeChecks) -> TableRows:
         """Return the rows as they are at the start of a table, which is checked by bounds."""
 
     @abstractmethod
-    def validation_total(self, bounds: Bounds) -> tuple[Masked, int]:
+    def sum_validation_loss(self, range_checks: RangeChecks) -> tuple[MaskedValue, int]:
         """Return the masked loss on all validation rows, added up, and its fraction bits."""
 
     @abstractmethod
-    def keep_scores(self) -> npt.NDArray[np.uint64]:
+    def snapshot_scores(self) -> npt.NDArray[np.uint64]:
         """Return our share of the scores of all rows, as far as they are here: (K, rows).
 
         Those of rows that others work on are kept where these are.
@@ -317,144 +348,148 @@ class TableRows(ABC):
     """All rows of a training, while a table is trained."""
 
     @abstractmethod
-    def squared_residuals(self) -> Share:
-        """Return what `Samples.squared_residuals` does."""
+    def sum_squared_residuals(self) -> Share:
+        """Return what `TrainingRows.sum_squared_residuals` does."""
 
     @abstractmethod
-    def checked_squares(self) -> list[Share]:
-        """Return what `Samples.checked_squares` does."""
+    def list_residual_checks(self) -> list[Share]:
+        """Return what `TrainingRows.list_residual_checks` does."""
 
     @abstractmethod
-    def sums(self, level: int) -> Sums:
+    def sum_gradients(self, level: int) -> RowSums:
         """Return the sums of a level: of the root, or of left children."""
 
     @abstractmethod
-    def split(self, level: int, test: Test) -> None:
+    def split_nodes(self, level: int, split: Split) -> None:
         """Split the nodes of a level by the outcomes of a test, but those of the last level."""
 
     @abstractmethod
-    def split_last(self, level: int, test: Test, *beside: Share) -> list[Masked]:
+    def split_last_level(self, level: int, split: Split, *values: Share) -> list[MaskedValue]:
         """Find the leaves that rows reach, and mask other values meanwhile, which are returned."""
 
     @abstractmethod
-    def add_leaves(self, values: Masked) -> None:
+    def add_leaf_values(self, values: MaskedValue) -> None:
         """Add the values, (K, 2^D), of the leaves that rows reach to their scores."""
 
 
-class OwnRows(Rows):
+class LocalRows(Rows):
     """Rows that are worked on here: all of them, or those of a shard."""
 
     def __init__(
-        self, runtime: Runtime, plan: Plan, shard: Shard, scales: Scales, data: OwnData
+        self, runtime: Runtime, plan: Plan, shard: Shard, scales: Scales, data: ProtocolInput
     ) -> None:
         self._runtime = runtime
         self._plan = plan
         self._shard = shard
         self._scales = scales
         self._data = data
-        shape = plan.objective.outputs, shard.n_rows
-        self.scores = start_share(runtime, data.start, _ENCODING, shape, scales.score_ring)
+        shape = plan.objective.n_outputs, shard.n_rows
+        self.scores = share_initial_scores(
+            runtime, data.initial_scores, _ENCODING, shape, scales.score_ring
+        )
         """Our share of the scores of all rows: (K, n_rows)."""
-        self._validation: Validation | None = None
-        self._samples: Samples
+        self._validation: ValidationRows | None = None
+        self._samples: TrainingRows
 
     def setup(self) -> None:
         """Share the label, and publish every feature's masked indicators."""
         runtime, plan, scales, shard = self._runtime, self._plan, self._scales, self._shard
         # The sigmoid's values have 64 bits, and targets are subtracted from them.
-        of_target = scales.score_ring if scales.proven else Z64
-        shape, active = (plan.objective.outputs, shard.n_samples), plan.ownership.active
-        self._target = target_share(runtime, active, self._data.target, _ENCODING, shape, of_target)
+        of_target = scales.score_ring if scales.is_bound_proven else Z64
+        shape, active = (plan.objective.n_outputs, shard.n_samples), plan.ownership.active
+        self._target = share_target(runtime, active, self._data.target, _ENCODING, shape, of_target)
         ring = published_ring(scales)
-        lattice = lattice_of(runtime, plan, shard.n_samples, ring)
-        indicators = publish(
+        lattice = create_lattice(runtime, plan, shard.n_samples, ring)
+        indicators = publish_indicators(
             runtime,
             {j: rows[: shard.n_samples] for j, rows in self._data.buckets.items()},
             plan.ownership.features,
-            self._data.shelf,
-            cuts=plan.cuts,
+            self._data.indicator_cache,
+            cut_counts=plan.cut_counts,
             n_samples=shard.n_samples,
             ring=ring,
-            kept=plan.kept,
+            cached_owners=plan.cached_owners,
             lattice=lattice,
         )
-        self._samples = Samples(runtime, plan, shard, scales, self._data, indicators, lattice)
+        self._samples = TrainingRows(runtime, plan, shard, scales, self._data, indicators, lattice)
         if plan.n_validation:
-            self._validation = Validation(runtime, plan, shard, self._data)
-        if plan.weighted:
+            self._validation = ValidationRows(runtime, plan, shard, self._data)
+        if plan.is_weighted:
             with runtime.step("weights"):
-                weights = Weights(runtime, scales.units, self._data.weight, shard.n_samples)
-                self._samples.weigh(weights)
+                weights = SampleWeights(
+                    runtime, scales.units, self._data.sample_weight, shard.n_samples
+                )
+                self._samples.set_weights(weights)
 
-    def root_curvature(self) -> tuple[Share, Share | None]:
+    def sum_root_hessians(self) -> tuple[Share, Share | None]:
         """Return the root's sums of second derivatives that are the same in all tables."""
-        return self._samples.root_curvature()
+        return self._samples.sum_root_hessians()
 
-    def begin_table(self, number: int, bounds: Bounds) -> OwnTableRows:
+    def begin_table(self, number: int, range_checks: RangeChecks) -> LocalTableRows:
         """Mask the derivatives of the rows that are drawn."""
-        draw = self._plan.draw(number)
-        samples = self._samples.begin_table(bounds, draw, self._target, self.scores)
-        return OwnTableRows(self._runtime, self, samples)
+        draw = self._plan.sample_table(number)
+        samples = self._samples.begin_table(range_checks, draw, self._target, self.scores)
+        return LocalTableRows(self._runtime, self, samples)
 
-    def validation_total(self, bounds: Bounds) -> tuple[Masked, int]:
+    def sum_validation_loss(self, range_checks: RangeChecks) -> tuple[MaskedValue, int]:
         """Mask the sum in the opening in which rows are compared with their bounds."""
-        total = self.validated()
-        return check_total(bounds, total), total.loss.bits
+        total = self.compute_validation_sum()
+        return mask_and_check_sum(range_checks, total), total.loss.fraction_bits
 
-    def validated(self) -> Total:
+    def compute_validation_sum(self) -> ValidationSum:
         """Return the loss on validation rows, added up."""
         assert self._validation is not None
-        return self._validation.total(self.scores[:, self._shard.n_samples :])
+        return self._validation.sum_losses(self.scores[:, self._shard.n_samples :])
 
-    def keep_scores(self) -> npt.NDArray[np.uint64]:
+    def snapshot_scores(self) -> npt.NDArray[np.uint64]:
         """Return our share of all scores."""
         return self.scores.part.astype(np.uint64)
 
-    def resume(self, scores: npt.NDArray[np.uint64]) -> None:
+    def restore_scores(self, scores: npt.NDArray[np.uint64]) -> None:
         """Go on with the scores that an earlier training ended with."""
         ring = self.scores.ring
         assert scores.shape == self.scores.shape
         self.scores = Share(scores.astype(ring.dtype), ring)
 
 
-class OwnTableRows(TableRows):
+class LocalTableRows(TableRows):
     """Rows that are worked on here, while a table is trained."""
 
-    def __init__(self, runtime: Runtime, rows: OwnRows, samples: Samples) -> None:
+    def __init__(self, runtime: Runtime, rows: LocalRows, samples: TrainingRows) -> None:
         self._runtime = runtime
         self._rows = rows
         self._samples = samples
 
-    def squared_residuals(self) -> Share:
+    def sum_squared_residuals(self) -> Share:
         """Return the sum of squared residuals."""
-        return self._samples.squared_residuals()
+        return self._samples.sum_squared_residuals()
 
-    def checked_squares(self) -> list[Share]:
+    def list_residual_checks(self) -> list[Share]:
         """Return the sums of squares that must not be larger than units assume, if any."""
-        return self._samples.checked_squares()
+        return self._samples.list_residual_checks()
 
-    def sums(self, level: int) -> Sums:
+    def sum_gradients(self, level: int) -> RowSums:
         """Return the sums of the root, or of left children."""
-        return self._samples.sums()
+        return self._samples.sum_gradients()
 
-    def split(self, level: int, test: Test) -> None:
+    def split_nodes(self, level: int, split: Split) -> None:
         """Mask the outcomes, and the left children."""
-        fails = mask_one(self._runtime, self._samples.outcome(*test))
-        self._samples.split(fails)
-        self._samples.remember(fails)
+        fails = mask_value(self._runtime, self._samples.share_outcomes(*split))
+        self._samples.split_nodes(fails)
+        self._samples.record_outcomes(fails)
 
-    def split_last(self, level: int, test: Test, *beside: Share) -> list[Masked]:
+    def split_last_level(self, level: int, split: Split, *values: Share) -> list[MaskedValue]:
         """Mask the outcomes, and all else in the same opening."""
-        fails, *others = mask(self._runtime, self._samples.outcome(*test), *beside)
-        self._samples.remember(fails)
+        fails, *others = mask(self._runtime, self._samples.share_outcomes(*split), *values)
+        self._samples.record_outcomes(fails)
         return others
 
-    def add_leaves(self, values: Masked) -> None:
+    def add_leaf_values(self, values: MaskedValue) -> None:
         """Look every row's leaf up."""
         ring = self._rows.scores.ring
-        self._rows.scores = self._rows.scores + self._samples.leaves(values, ring)
+        self._rows.scores = self._rows.scores + self._samples.look_up_leaf_values(values, ring)
 
 
 def published_ring(scales: Scales) -> Ring:
     """Return the ring that masked indicators are published over: the widest one of rows."""
-    return max((ring for _, ring in scales.units.rows), key=lambda ring: ring.bits)
+    return max((ring for _, ring in scales.units.row_formats), key=lambda ring: ring.bits)

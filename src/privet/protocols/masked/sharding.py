@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.arithmetic.shares import Share
-from privet.gates.masked.value import Masked, mask, mask_one
-from privet.protocols.masked.bounds import SCORE_WIDTH, Bounds, Counted
+from privet.gates.masked.value import MaskedValue, mask, mask_value
+from privet.protocols.masked.bounds import SCORE_CHECK_BITS, RangeCheck, RangeChecks
 from privet.protocols.masked.precision.scores import Scales
-from privet.protocols.masked.rows import OwnRows, OwnTableRows, Rows, Sums, TableRows, Test
-from privet.protocols.protocol import Keep, OwnData, ShardWorker
-from privet.runtime.cost import Counter
+from privet.protocols.masked.rows import LocalRows, LocalTableRows, Rows, RowSums, Split, TableRows
+from privet.protocols.protocol import ProtocolInput, ScoresCallback, ShardWorker
+from privet.runtime.cost import CostCounter
 from privet.runtime.runtime import Runtime
-from privet.runtime.workers import Head, Order, Workforce
+from privet.runtime.workers import Command, WorkerGroup, WorkerHandle
 from privet.spec.plan import Plan, Shard
 
 
@@ -33,29 +33,34 @@ class MaskedShardWorker(ShardWorker):
     """The rows of one shard, and whoever works on them."""
 
     def __init__(
-        self, runtime: Runtime, plan: Plan, shard: Shard, data: OwnData, keep: Keep | None = None
+        self,
+        runtime: Runtime,
+        plan: Plan,
+        shard: Shard,
+        data: ProtocolInput,
+        on_scores: ScoresCallback | None = None,
     ) -> None:
         self._runtime = runtime
-        self.rows = OwnRows(runtime, plan, shard, Scales.of(plan), data)
-        self._keep = keep
-        self._table: OwnTableRows
+        self.rows = LocalRows(runtime, plan, shard, Scales.from_plan(plan), data)
+        self._on_scores = on_scores
+        self._table: LocalTableRows
         self._step = contextlib.ExitStack()
         """The step of the table that we are in."""
-        self.bounds = Bounds(runtime)
+        self.range_checks = RangeChecks(runtime)
         """What was compared in the last order that compares."""
         self.loss_bits = 0
         """The fraction bits of the loss that was added up last."""
 
-    def resume(self, scores: npt.NDArray[np.uint64]) -> None:
+    def restore_scores(self, scores: npt.NDArray[np.uint64]) -> None:
         """Go on with the scores that an earlier training ended with."""
-        self.rows.resume(scores)
+        self.rows.restore_scores(scores)
 
-    def carry_out(self, order: Order) -> list[Share]:
+    def execute(self, command: Command) -> list[Share]:
         """Do something, and return the shares that were asked for."""
-        found = _ORDERS[order.name](self, *order.numbers, *order.shares)
+        found = _COMMANDS[command.name](self, *command.numbers, *command.shares)
         return found or []
 
-    def leave_table(self) -> None:
+    def end_table(self) -> None:
         """Leave the step of a table."""
         self._step.close()
 
@@ -63,164 +68,171 @@ class MaskedShardWorker(ShardWorker):
         with self._runtime.step("setup"):
             self.rows.setup()
 
-    def _root_curvature(self) -> list[Share]:
+    def _sum_root_hessians(self) -> list[Share]:
         with self._runtime.step("setup"):
-            left, total = self.rows.root_curvature()
+            left, total = self.rows.sum_root_hessians()
         return [left] if total is None else [left, total]
 
     def _begin_table(self, number: int) -> list[Share]:
-        self.leave_table()
+        self.end_table()
         self._step.enter_context(self._runtime.step("table", number))
-        self.bounds = Bounds(self._runtime)
-        self._table = self.rows.begin_table(number, self.bounds)
-        return [each.counts for each in self.bounds.counted]
+        self.range_checks = RangeChecks(self._runtime)
+        self._table = self.rows.begin_table(number, self.range_checks)
+        return [each.passed_counts for each in self.range_checks.checks]
 
     def _squared_residuals(self) -> list[Share]:
         with self._runtime.step("loss"):
-            return [self._table.squared_residuals()]
+            return [self._table.sum_squared_residuals()]
 
-    def _checked_squares(self) -> list[Share]:
-        return self._table.checked_squares()
+    def _list_residual_checks(self) -> list[Share]:
+        return self._table.list_residual_checks()
 
     def _sums(self, level: int) -> list[Share]:
         with self._runtime.step("level", level):
-            sums = self._table.sums(level)
+            sums = self._table.sum_gradients(level)
         return [*sums.g, *(sums.h or ())]
 
     def _split(self, level: int, feature: int, bucket: int) -> None:
         with self._runtime.step("level", level), self._runtime.step("split"):
-            self._table.split(level, (feature, bucket))
+            self._table.split_nodes(level, (feature, bucket))
 
     def _split_last(self, level: int, feature: int, bucket: int) -> None:
         with self._runtime.step("level", level), self._runtime.step("split"):
-            self._table.split_last(level, (feature, bucket))
+            self._table.split_last_level(level, (feature, bucket))
 
-    def _add_leaves(self, values: Share) -> None:
+    def _add_leaf_values(self, values: Share) -> None:
         with self._runtime.step("update"):
-            self._table.add_leaves(mask_one(self._runtime, values))
+            self._table.add_leaf_values(mask_value(self._runtime, values))
 
     def _validate(self) -> list[Share]:
-        self.bounds = Bounds(self._runtime)
+        self.range_checks = RangeChecks(self._runtime)
         with self._runtime.step("validation"):
-            total = self.rows.validated()
-            self.bounds.check_alone(total.checked, SCORE_WIDTH, total.what)
-        self.loss_bits = total.loss.bits
-        return [total.loss.share.reshape(1), *(each.counts for each in self.bounds.counted)]
+            total = self.rows.compute_validation_sum()
+            self.range_checks.check_separately(total.range_checked, SCORE_CHECK_BITS, total.problem)
+        self.loss_bits = total.loss.fraction_bits
+        return [
+            total.loss.share.reshape(1),
+            *(each.passed_counts for each in self.range_checks.checks),
+        ]
 
-    def _keep_scores(self, tables: int) -> None:
-        self.leave_table()
-        if self._keep is not None:
-            self._keep(tables, self.rows.keep_scores())
+    def _snapshot_scores(self, tables: int) -> None:
+        self.end_table()
+        if self._on_scores is not None:
+            self._on_scores(tables, self.rows.snapshot_scores())
 
 
-_ORDERS: dict[str, Callable[..., list[Share] | None]] = {
+_COMMANDS: dict[str, Callable[..., list[Share] | None]] = {
     "setup": MaskedShardWorker._setup,
-    "root curvature": MaskedShardWorker._root_curvature,
+    "root curvature": MaskedShardWorker._sum_root_hessians,
     "begin table": MaskedShardWorker._begin_table,
     "squared residuals": MaskedShardWorker._squared_residuals,
-    "checked squares": MaskedShardWorker._checked_squares,
+    "checked squares": MaskedShardWorker._list_residual_checks,
     "sums": MaskedShardWorker._sums,
     "split": MaskedShardWorker._split,
     "split last": MaskedShardWorker._split_last,
-    "add leaves": MaskedShardWorker._add_leaves,
+    "add leaves": MaskedShardWorker._add_leaf_values,
     "validate": MaskedShardWorker._validate,
-    "keep scores": MaskedShardWorker._keep_scores,
+    "keep scores": MaskedShardWorker._snapshot_scores,
 }
 
 
-def _workforce(runtime: Runtime, plan: Plan, heads: Sequence[Head]) -> Workforce[MaskedShardWorker]:
+def _create_worker_group(
+    runtime: Runtime, plan: Plan, workers: Sequence[WorkerHandle]
+) -> WorkerGroup[MaskedShardWorker]:
     """Return a worker for every shard."""
-    shards = plan.cut()
+    shards = plan.split_into_shards()
     # Whose rows are drawn by a coin may have more than others to work on.
-    alike = plan.n_drawn == plan.n_samples
+    alike = plan.n_sampled == plan.n_samples
     kinds = [(shard.n_samples, shard.n_validation) if alike else shard for shard in shards]
 
-    def twin(counter: Counter, number: int) -> MaskedShardWorker:
-        return MaskedShardWorker(counter, plan, shards[number], OwnData())
+    def twin(counter: CostCounter, number: int) -> MaskedShardWorker:
+        return MaskedShardWorker(counter, plan, shards[number], ProtocolInput())
 
-    return Workforce(runtime, heads, kinds, twin)
+    return WorkerGroup(runtime, workers, kinds, twin)
 
 
-def _take_over(
-    workers: Workforce[MaskedShardWorker], bounds: Bounds, counts: Sequence[Sequence[Share]]
+def _merge_range_checks(
+    workers: WorkerGroup[MaskedShardWorker],
+    range_checks: RangeChecks,
+    counts: Sequence[Sequence[Share]],
 ) -> None:
     """Add what the shards have compared to what is to be settled."""
-    for twin, found in zip(workers.twins, counts, strict=True):
-        bounds.counted += [
-            Counted(share, each.comparisons, each.what)
-            for share, each in zip(found, twin.bounds.counted, strict=True)
+    for twin, found in zip(workers.shape_workers, counts, strict=True):
+        range_checks.checks += [
+            RangeCheck(share, each.n_comparisons, each.problem)
+            for share, each in zip(found, twin.range_checks.checks, strict=True)
         ]
 
 
 class ShardedRows(Rows):
     """All rows of a training, in shards."""
 
-    def __init__(self, runtime: Runtime, plan: Plan, heads: Sequence[Head]) -> None:
-        self._workers = _workforce(runtime, plan, heads)
-        self._outputs = plan.objective.outputs
+    def __init__(self, runtime: Runtime, plan: Plan, workers: Sequence[WorkerHandle]) -> None:
+        self._workers = _create_worker_group(runtime, plan, workers)
+        self._outputs = plan.objective.n_outputs
         self._tables = 0
 
     def setup(self) -> None:
         """Have every group share its labels and indicators."""
-        self._workers.ask("setup")
+        self._workers.call("setup")
 
-    def root_curvature(self) -> tuple[Share, Share | None]:
+    def sum_root_hessians(self) -> tuple[Share, Share | None]:
         """Return the sums over all shards."""
-        left, *total = self._workers.sums("root curvature")
+        left, *total = self._workers.call_and_sum("root curvature")
         return left, total[0] if total else None
 
-    def begin_table(self, number: int, bounds: Bounds) -> ShardedTableRows:
+    def begin_table(self, number: int, range_checks: RangeChecks) -> ShardedTableRows:
         """Have every group begin a table."""
         self._tables = number + 1
         workers = self._workers
-        _take_over(workers, bounds, workers.ask("begin table", number))
+        _merge_range_checks(workers, range_checks, workers.call("begin table", number))
         return ShardedTableRows(workers)
 
-    def validation_total(self, bounds: Bounds) -> tuple[Masked, int]:
+    def sum_validation_loss(self, range_checks: RangeChecks) -> tuple[MaskedValue, int]:
         """Add the groups' losses up, and mask the sum."""
         workers = self._workers
-        answers = workers.ask("validate")
-        _take_over(workers, bounds, [counts for _, *counts in answers])
+        answers = workers.call("validate")
+        _merge_range_checks(workers, range_checks, [counts for _, *counts in answers])
         total = reduce(add, (loss for loss, *_ in answers))
-        return mask_one(workers.runtime, total), workers.twins[0].loss_bits
+        return mask_value(workers.runtime, total), workers.shape_workers[0].loss_bits
 
-    def keep_scores(self) -> npt.NDArray[np.uint64]:
+    def snapshot_scores(self) -> npt.NDArray[np.uint64]:
         """Have every worker keep its own, and return none."""
-        self._workers.ask("keep scores", self._tables)
+        self._workers.call("keep scores", self._tables)
         return np.empty((self._outputs, 0), dtype=np.uint64)
 
 
 class ShardedTableRows(TableRows):
     """All rows of a training, in shards, while a table is trained."""
 
-    def __init__(self, workers: Workforce[MaskedShardWorker]) -> None:
+    def __init__(self, workers: WorkerGroup[MaskedShardWorker]) -> None:
         self._workers = workers
 
-    def squared_residuals(self) -> Share:
+    def sum_squared_residuals(self) -> Share:
         """Return the sum over all shards."""
-        (total,) = self._workers.sums("squared residuals")
+        (total,) = self._workers.call_and_sum("squared residuals")
         return total
 
-    def checked_squares(self) -> list[Share]:
+    def list_residual_checks(self) -> list[Share]:
         """Return the sums over all shards."""
-        return self._workers.sums("checked squares")
+        return self._workers.call_and_sum("checked squares")
 
-    def sums(self, level: int) -> Sums:
+    def sum_gradients(self, level: int) -> RowSums:
         """Return the sums over all shards."""
-        left_g, total_g, *h = self._workers.sums("sums", level)
-        return Sums((left_g, total_g), (h[0], h[1]) if h else None)
+        left_g, total_g, *h = self._workers.call_and_sum("sums", level)
+        return RowSums((left_g, total_g), (h[0], h[1]) if h else None)
 
-    def split(self, level: int, test: Test) -> None:
+    def split_nodes(self, level: int, split: Split) -> None:
         """Have every group split its rows."""
-        self._workers.ask("split", level, *test)
+        self._workers.call("split", level, *split)
 
-    def split_last(self, level: int, test: Test, *beside: Share) -> list[Masked]:
+    def split_last_level(self, level: int, split: Split, *values: Share) -> list[MaskedValue]:
         """Have every group find its rows' leaves, while the heads mask something."""
-        due = self._workers.give("split last", level, *test)
-        others = mask(self._workers.runtime, *beside)
-        self._workers.answers(due)
+        due = self._workers.send_command("split last", level, *split)
+        others = mask(self._workers.runtime, *values)
+        self._workers.receive_responses(due)
         return others
 
-    def add_leaves(self, values: Masked) -> None:
+    def add_leaf_values(self, values: MaskedValue) -> None:
         """Have every group mask shares of the values for itself."""
-        self._workers.ask("add leaves", shares=[values.share(self._workers.runtime)])
+        self._workers.call("add leaves", shares=[values.to_share(self._workers.runtime)])

@@ -27,18 +27,18 @@ from privet.arithmetic.rings import Z64, RingArray
 from privet.arithmetic.shares import Share, concatenate, stack
 from privet.arrays import BoolArray, BucketArray, IndexArray
 from privet.errors import ResultError
-from privet.gates.arithmetic import multiply_fixed, truncate
+from privet.gates.arithmetic import multiply_fixed_point, truncate
 from privet.gates.beaver import multiply, square
 from privet.gates.permute import Permutation, permute
-from privet.protocols.paper.gates import less
-from privet.protocols.protocol import AppliedTests
+from privet.protocols.paper.gates import less_than
+from privet.protocols.protocol import AppliedSplits
 from privet.runtime.runtime import Runtime
 
 # Samples are taken in blocks with about this many indicators, to bound the memory.
 _BLOCK = 1 << 22
 
 
-def infer(runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:
+def infer_scores(runtime: Runtime, splits: AppliedSplits, leaf_values: Share) -> Share:
     """Return the sum of the leaf values, (tables, 2^D), that every sample reaches: (N,).
 
     1. The owner of a level's test shares u, which is 1 at the leaves that the test's outcome leaves
@@ -49,23 +49,27 @@ def infer(runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:
     Reveals: nothing. Error: none.
     """
     with runtime.step("infer"):
-        blocks = [_infer_block(runtime, tests, leaf_values, block) for block in _blocks(tests)]
+        blocks = [_infer_block(runtime, splits, leaf_values, block) for block in _blocks(splits)]
         return concatenate(blocks)
 
 
-def _infer_block(runtime: Runtime, tests: AppliedTests, leaf_values: Share, block: slice) -> Share:
-    tables, depth, _ = tests.shape
+def _infer_block(
+    runtime: Runtime, splits: AppliedSplits, leaf_values: Share, block: slice
+) -> Share:
+    tables, depth, _ = splits.shape
     leaves, ring = 1 << depth, leaf_values.ring
     count = block.stop - block.start
-    owners = None if tests.owners is None else tests.owners.reshape(-1).tolist()
+    owners = None if splits.owners is None else splits.owners.reshape(-1).tolist()
     own: list[RingArray | None] = [None] * (tables * depth)
-    if owners is not None and tests.fails is not None:
+    if owners is not None and splits.goes_right is not None:
         for position, owner in enumerate(owners):
             if owner == runtime.index:
                 table, level = divmod(position, depth)
-                possible = possible_leaves(tests.fails[table, level, block], level, depth)
-                own[position] = ring.array(possible)
-    shared = runtime.share_each(own, owners, (count, leaves), ring)
+                possible = mark_possible_leaves(
+                    splits.goes_right[table, level, block], level, depth
+                )
+                own[position] = ring.to_elements(possible)
+    shared = runtime.share_arrays(own, owners, (count, leaves), ring)
     product = shared.reshape(tables, depth, count, leaves).transpose(1, 0, 2, 3)
     while len(product) > 1:
         even = len(product) // 2 * 2
@@ -75,20 +79,20 @@ def _infer_block(runtime: Runtime, tests: AppliedTests, leaf_values: Share, bloc
     return reached.sum((0, 2))
 
 
-def possible_leaves(fails: BucketArray, level: int, depth: int) -> BucketArray:
+def mark_possible_leaves(goes_right: BucketArray, level: int, depth: int) -> BucketArray:
     """Return 1 for each sample and leaf that one test's outcome leaves possible: (N, 2^D)."""
     bit = (np.arange(1 << depth) >> (depth - 1 - level)) & 1
-    possible: BucketArray = (bit == fails[:, None]).astype(np.uint8)
+    possible: BucketArray = (bit == goes_right[:, None]).astype(np.uint8)
     return possible
 
 
-def _blocks(tests: AppliedTests) -> list[slice]:
-    tables, depth, n_samples = tests.shape
+def _blocks(splits: AppliedSplits) -> list[slice]:
+    tables, depth, n_samples = splits.shape
     step = max(1, _BLOCK // (tables * depth << depth))
     return [slice(i, min(i + step, n_samples)) for i in range(0, n_samples, step)]
 
 
-def argmin(runtime: Runtime, values: Share, what: str) -> IndexArray:
+def reveal_argmin(runtime: Runtime, values: Share, disclosure: str) -> IndexArray:
     """Return the position of the least value in each row of (R, C), the first among equals.
 
     1. Give every value its position, public as yet.
@@ -101,19 +105,19 @@ def argmin(runtime: Runtime, values: Share, what: str) -> IndexArray:
     rows, columns = values.shape
     positions = np.broadcast_to(np.arange(columns, dtype=np.uint64), (rows, columns))
     with runtime.step("argmin"):
-        entries = stack([values, runtime.public(positions, Z64)])
+        entries = stack([values, runtime.share_public(positions, Z64)])
         while entries.shape[2] > 1:
             even = entries.shape[2] // 2 * 2
             left, right = entries[:, :, 0:even:2], entries[:, :, 1:even:2]
-            smaller = less(runtime, right[0], left[0])
+            smaller = less_than(runtime, right[0], left[0])
             chosen = multiply(runtime, smaller.reshape(1, *smaller.shape), right - left)
             entries = concatenate([left + chosen, entries[:, :, even:]], axis=2)
         everybody = range(runtime.n_parties)
-        revealed = runtime.reveal(entries[1, :, 0], everybody, what)
+        revealed = runtime.reveal(entries[1, :, 0], everybody, disclosure)
     if revealed is None:
         return np.zeros(rows, dtype=np.intp)
     if (revealed >= columns).any():
-        raise ResultError(f"the shares of a {what} do not add up to one of {columns}")
+        raise ResultError(f"the shares of a {disclosure} do not add up to one of {columns}")
     return revealed.astype(np.intp)
 
 
@@ -125,12 +129,12 @@ def bucket_ends(n_samples: int, buckets: int) -> list[int]:
     return [n_samples * (b + 1) // buckets for b in range(buckets)]
 
 
-def sort_order(bucket: BucketArray) -> Permutation:
+def sort_feature(bucket: BucketArray) -> Permutation:
     """Return the permutation that sorts one feature: all that SecDisc needs of it."""
     return np.argsort(bucket, kind="stable")
 
 
-def nearest_cuts(bucket: BucketArray, buckets: int) -> IndexArray:
+def find_nearest_cuts(bucket: BucketArray, buckets: int) -> IndexArray:
     """Return, for each end of SecDisc's buckets, the owner's own bucket that ends nearest to it.
 
     SecDisc cuts the sorted samples at public positions, wherever equal values lie; a test cannot
@@ -147,10 +151,10 @@ def nearest_cuts(bucket: BucketArray, buckets: int) -> IndexArray:
     return cuts
 
 
-def discretize(
+def sum_by_bucket(
     runtime: Runtime,
     vectors: Share,
-    orders: Sequence[Permutation | None],
+    permutations: Sequence[Permutation | None],
     owners: Sequence[int],
     buckets: int,
 ) -> Share:
@@ -164,25 +168,27 @@ def discretize(
     with runtime.step("discretize"):
         shape = (len(owners), *vectors.shape)
         repeated = vectors.reshape(1, *vectors.shape).broadcast_to(shape)
-        permuted = permute(runtime, repeated, orders, owners)
+        permuted = permute(runtime, repeated, permutations, owners)
         return permuted.sum_slices(bucket_ends(vectors.shape[-1], buckets))
 
 
-FIXED = FixedPoint(20)
+FIXED_POINT = FixedPoint(20)
 """The paper's fixed point: l = 20 fraction bits over Z64."""
-START_BITS = 20
-ITERATIONS = 20
+RECIPROCAL_START_BITS = 20
+N_NEWTON_ITERATIONS = 20
 
 
-def reciprocal_bits(least: float) -> int:
-    """Return how many fraction bits reciprocals of values from `least` up have.
+def choose_reciprocal_bits(min_divisor: float) -> int:
+    """Return how many fraction bits reciprocals of values from `min_divisor` up have.
 
     Their products, 1 / least at most with twice the bits, must stay below 2^62.
     """
-    return 30 - max(0, (ceil_log2(1 / Fraction(least)) + 1) // 2)
+    return 30 - max(0, (ceil_log2(1 / Fraction(min_divisor)) + 1) // 2)
 
 
-def reciprocal(runtime: Runtime, y: Share, *, bits: int, start_bits: int = START_BITS) -> Share:
+def compute_reciprocal(
+    runtime: Runtime, y: Share, *, bits: int, start_bits: int = RECIPROCAL_START_BITS
+) -> Share:
     """Return 1 / y with `bits` fraction bits, for 2^(2 bits - 61) <= y <= 2^start_bits.
 
     1. z_0 = 2^-start_bits, public.
@@ -193,32 +199,34 @@ def reciprocal(runtime: Runtime, y: Share, *, bits: int, start_bits: int = START
     c = n - n // 2 units, changes the start by a factor of 1 +- c 2^(start_bits - bits) at most, and
     the end by a relative error of c (1 + y) 2^-bits.
     """
-    two = runtime.public(np.broadcast_to(np.uint64(2 << bits), y.shape), Z64)
+    two = runtime.share_public(np.broadcast_to(np.uint64(2 << bits), y.shape), Z64)
     with runtime.step("reciprocal"):
-        z = runtime.public(np.broadcast_to(np.uint64(1 << (bits - start_bits)), y.shape), Z64)
-        for _ in range(ITERATIONS):
-            yz = multiply_fixed(runtime, y, z, bits=FIXED.fraction_bits)
-            z = multiply_fixed(runtime, z, two - yz, bits=bits)
+        z = runtime.share_public(np.broadcast_to(np.uint64(1 << (bits - start_bits)), y.shape), Z64)
+        for _ in range(N_NEWTON_ITERATIONS):
+            yz = multiply_fixed_point(runtime, y, z, bits=FIXED_POINT.fraction_bits)
+            z = multiply_fixed_point(runtime, z, two - yz, bits=bits)
         return z
 
 
-def divide(runtime: Runtime, x: Share, y: Share, *, least: float = 1.0) -> Share:
+def divide(runtime: Runtime, x: Share, y: Share, *, min_divisor: float = 1.0) -> Share:
     """Return x / y, for least <= y <= 2^20: [x] times the reciprocal of [y].
 
     Reveals: nothing. Error: |x| times the reciprocal's, and `truncate`'s.
     """
-    bits = reciprocal_bits(least)
+    bits = choose_reciprocal_bits(min_divisor)
     with runtime.step("divide"):
-        return multiply_fixed(runtime, x, reciprocal(runtime, y, bits=bits), bits=bits)
+        return multiply_fixed_point(
+            runtime, x, compute_reciprocal(runtime, y, bits=bits), bits=bits
+        )
 
 
-SQUARINGS = 2
+N_SIGMOID_SQUARINGS = 2
 SIGMOID_START_BITS = 12
-LARGEST = 40
+MAX_SIGMOID_SCORE = 40
 """Scores that the powers fit for, in size."""
 
 
-def sigmoid(runtime: Runtime, x: Share, *, squarings: int = SQUARINGS) -> Share:
+def compute_sigmoid(runtime: Runtime, x: Share, *, squarings: int = N_SIGMOID_SQUARINGS) -> Share:
     """Return exp(x/2) / (exp(x/2) + exp(-x/2)), with exp(u) taken as (1 + u / 2^n)^(2^n).
 
     1. [a] = 1 + [x] / 2^(n+1) and [b] = 1 - [x] / 2^(n+1); n times, both are squared.
@@ -228,18 +236,22 @@ def sigmoid(runtime: Runtime, x: Share, *, squarings: int = SQUARINGS) -> Share:
     where |x| <= 12. Beyond 2^(n+1) the result goes back towards 1/2, but stays on its side. It
     needs (1 + |x| / 2^(n+1))^(2^n) < 2^11; for n = 2, |x| < 45.
     """
-    one = runtime.public(FIXED.encode(1.0), Z64).broadcast_to((1, *x.shape))
+    one = runtime.share_public(FIXED_POINT.encode(1.0), Z64).broadcast_to((1, *x.shape))
     with runtime.step("sigmoid"):
-        u = truncate(runtime, x, bits=squarings + 1)
+        u = truncate(runtime, x, dropped_bits=squarings + 1)
         powers = stack([u, -u]) + one
         for _ in range(squarings):
-            powers = truncate(runtime, square(runtime, powers), bits=FIXED.fraction_bits)
-        bits = reciprocal_bits(least=1.0)
-        z = reciprocal(runtime, powers.sum(0), bits=bits, start_bits=SIGMOID_START_BITS)
-        return multiply_fixed(runtime, powers[0], z, bits=bits)
+            powers = truncate(
+                runtime, square(runtime, powers), dropped_bits=FIXED_POINT.fraction_bits
+            )
+        bits = choose_reciprocal_bits(min_divisor=1.0)
+        z = compute_reciprocal(runtime, powers.sum(0), bits=bits, start_bits=SIGMOID_START_BITS)
+        return multiply_fixed_point(runtime, powers[0], z, bits=bits)
 
 
-def split(runtime: Runtime, gradients: Share, passes: BoolArray | None, owner: int) -> Share:
+def split_nodes(
+    runtime: Runtime, gradients: Share, goes_left: BoolArray | None, owner: int
+) -> Share:
     """Split the nodes of a level, (2, K, N), into their children, (2, 2K, N).
 
     1. The owner of the test shares v_l, 1 where a sample passes it, and v_r = 1 - v_l.
@@ -248,7 +260,7 @@ def split(runtime: Runtime, gradients: Share, passes: BoolArray | None, owner: i
     Reveals: nothing. Error: none.
     """
     kinds, nodes, n_samples = gradients.shape
-    sides = None if passes is None else np.stack((passes, ~passes)).astype(np.uint64)
+    sides = None if goes_left is None else np.stack((goes_left, ~goes_left)).astype(np.uint64)
     with runtime.step("split"):
         indicators = runtime.share(sides, owner, (2, n_samples), Z64)
         children = multiply(

@@ -14,16 +14,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic.rings import BITS, Z64, Ring, RingArray
+from privet.arithmetic.rings import BIT_RING, Z64, Ring, RingArray
 from privet.arithmetic.shares import Share, concatenate, stack
 from privet.gates.beaver import multiply
 from privet.gates.gate import Gate
 from privet.runtime.correlations.dealer import Dealer
-from privet.runtime.cost import Counter
+from privet.runtime.cost import CostCounter
 from privet.runtime.party import Party
 from privet.runtime.runtime import Runtime
 
-Planes = npt.NDArray[np.uint8]
+BitPlanes = npt.NDArray[np.uint8]
 
 # Steps of the transposition of an 8 x 8 bit matrix held in a 64-bit word: swap the off-diagonal
 # blocks of 1, 2, then 4 bits.
@@ -39,7 +39,7 @@ def packed_length(count: int) -> int:
     return (count + 7) // 8
 
 
-def to_planes(words: RingArray) -> Planes:
+def to_bit_planes(words: RingArray) -> BitPlanes:
     """Return the bit planes of a vector of words, least significant first: (bits, bytes)."""
     width, count = words.dtype.itemsize, len(words)
     padded = np.zeros(8 * packed_length(count), dtype=words.dtype)
@@ -55,18 +55,18 @@ def to_planes(words: RingArray) -> Planes:
     return np.ascontiguousarray(planes).reshape(8 * width, -1)
 
 
-def unpack_bits(plane: Planes, count: int) -> npt.NDArray[np.uint8]:
+def unpack_bits(plane: BitPlanes, count: int) -> npt.NDArray[np.uint8]:
     """Return the first `count` bits along the last axis as zeros and ones."""
     return np.unpackbits(plane, axis=-1, count=count, bitorder="little")
 
 
-def pack_bits(bits: npt.NDArray[np.uint8]) -> Planes:
+def pack_bits(bits: npt.NDArray[np.uint8]) -> BitPlanes:
     """Pack zeros and ones along the last axis."""
     return np.packbits(bits, axis=-1, bitorder="little")
 
 
-WIDTH = 64
-_CARRIES = WIDTH - 1  # positions whose carry goes on to a higher one
+WORD_BITS = 64
+_CARRIES = WORD_BITS - 1  # positions whose carry goes on to a higher one
 
 
 def decompose(runtime: Runtime, x: Share) -> list[Share]:
@@ -75,17 +75,17 @@ def decompose(runtime: Runtime, x: Share) -> list[Share]:
     Local: a participant's number is shared as itself at the participant and zeros at the others.
     """
     assert x.ring is Z64
-    shape = (WIDTH, packed_length(x.size))
+    shape = (WORD_BITS, packed_length(x.size))
     if not isinstance(runtime, Party):
-        return [Share.unknown(shape, BITS)] * runtime.n_parties
-    planes, zeros = to_planes(x.part.reshape(-1)), BITS.zeros(shape)
+        return [Share.unknown(shape, BIT_RING)] * runtime.n_parties
+    planes, zeros = to_bit_planes(x.part.reshape(-1)), BIT_RING.zeros(shape)
     return [
-        Share(planes if owner == runtime.index else zeros, BITS)
+        Share(planes if owner == runtime.index else zeros, BIT_RING)
         for owner in range(runtime.n_parties)
     ]
 
 
-def carry_save(runtime: Runtime, addends: list[Share]) -> tuple[Share, Share]:
+def add_carry_save(runtime: Runtime, addends: list[Share]) -> tuple[Share, Share]:
     """Reduce shared numbers to two with the same sum, three to two at a time.
 
     a + b + c = (a ^ b ^ c) + 2 maj(a, b, c), and maj(a, b, c) = ((a ^ c) & (b ^ c)) ^ c.
@@ -105,7 +105,7 @@ def carry_save(runtime: Runtime, addends: list[Share]) -> tuple[Share, Share]:
         return addends[0], addends[1]
 
 
-def most_significant_bit(runtime: Runtime, x: Share) -> Share:
+def extract_msb(runtime: Runtime, x: Share) -> Share:
     """Return the sign of a vector over Z64, as XOR-shared packed bits.
 
     1. Decompose [x] into n shared numbers and reduce them to two, a and b.
@@ -116,7 +116,7 @@ def most_significant_bit(runtime: Runtime, x: Share) -> Share:
 
     Reveals: nothing. Error: none.
     """
-    a, b = carry_save(runtime, decompose(runtime, x))
+    a, b = add_carry_save(runtime, decompose(runtime, x))
     with runtime.step("carry"):
         propagate = (a ^ b)[:_CARRIES]
         generate = multiply(runtime, a[:_CARRIES], b[:_CARRIES])
@@ -132,7 +132,7 @@ def most_significant_bit(runtime: Runtime, x: Share) -> Share:
         return (a ^ b)[_CARRIES] ^ generate[0]
 
 
-class FromBits(Gate):
+class BitsToArithmetic(Gate):
     """Turn XOR-shared packed bits, `count` of them along the last axis, into numbers (B2A).
 
     1. The dealer draws bits [b] and derives them over the ring, too.
@@ -147,31 +147,31 @@ class FromBits(Gate):
 
     def deal(self, dealer: Dealer, x: Share, *, count: int, ring: Ring = Z64) -> Share:
         """Draw bits that are shared both ways."""
-        bits = unpack_bits(dealer.uniform(x.shape, BITS).array, count).astype(ring.dtype)
-        dealer.deal(bits, ring)
+        bits = unpack_bits(dealer.uniform(x.shape, BIT_RING).array, count).astype(ring.dtype)
+        dealer.distribute(bits, ring)
         return Share.unknown(bits.shape, ring)
 
     def run(self, party: Party, x: Share, *, count: int, ring: Ring = Z64) -> Share:
         """Open the bits under the random ones."""
-        mask = party.uniform(x.shape, BITS)
+        mask = party.uniform(x.shape, BIT_RING)
         bits = party.derived((*x.shape[:-1], count), ring)
         (opened,) = party.open(x ^ mask)
         d = unpack_bits(opened, count).astype(ring.dtype)
         part = bits.part - (d + d) * bits.part
         return Share(part + d if party.index == 0 else part, ring)
 
-    def count(self, counter: Counter, x: Share, *, count: int, ring: Ring = Z64) -> Share:
+    def count(self, counter: CostCounter, x: Share, *, count: int, ring: Ring = Z64) -> Share:
         """Count the opening and the bits as numbers."""
         shape = (*x.shape[:-1], count)
-        counter.open(x)
-        counter.deal(ring, shape)
+        counter.count_opening(x)
+        counter.count_corrections(ring, shape)
         return Share.unknown(shape, ring)
 
 
-from_bits = FromBits()
+bits_to_arithmetic = BitsToArithmetic()
 
 
-def less(runtime: Runtime, x: Share, y: Share, ring: Ring = Z64) -> Share:
+def less_than(runtime: Runtime, x: Share, y: Share, ring: Ring = Z64) -> Share:
     """Return 1 where x < y and 0 elsewhere, over a ring; |x - y| < 2^63.
 
     1. The sign of [x] - [y], as a shared bit.
@@ -181,6 +181,6 @@ def less(runtime: Runtime, x: Share, y: Share, ring: Ring = Z64) -> Share:
     """
     with runtime.step("less"):
         difference = x - y
-        sign = most_significant_bit(runtime, difference.reshape(difference.size))
-        result = from_bits(runtime, sign, count=difference.size, ring=ring)
+        sign = extract_msb(runtime, difference.reshape(difference.size))
+        result = bits_to_arithmetic(runtime, sign, count=difference.size, ring=ring)
         return result.reshape(*difference.shape)

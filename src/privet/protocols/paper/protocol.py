@@ -17,38 +17,38 @@ from privet.arithmetic.rings import Z64
 from privet.arithmetic.shares import Share, stack
 from privet.arrays import BoolArray, BucketArray, IndexArray
 from privet.errors import ParameterError, ResultError
-from privet.gates.arithmetic import multiply_fixed, truncate
+from privet.gates.arithmetic import multiply_fixed_point, truncate
 from privet.gates.beaver import multiply
 from privet.gates.permute import Permutation
-from privet.objectives.base import Functions, SharedReal
+from privet.objectives.base import SharedFixedPoint, SharedFunctions
 from privet.protocols.paper import algorithms
 from privet.protocols.paper.algorithms import (
-    FIXED,
-    ITERATIONS,
-    START_BITS,
-    argmin,
+    FIXED_POINT,
+    N_NEWTON_ITERATIONS,
+    RECIPROCAL_START_BITS,
     bucket_ends,
-    discretize,
+    choose_reciprocal_bits,
+    compute_sigmoid,
     divide,
-    infer,
-    nearest_cuts,
-    reciprocal_bits,
-    sigmoid,
-    sort_order,
-    split,
+    find_nearest_cuts,
+    infer_scores,
+    reveal_argmin,
+    sort_feature,
+    split_nodes,
+    sum_by_bucket,
 )
-from privet.protocols.paper.gates import less
+from privet.protocols.paper.gates import less_than
 from privet.protocols.protocol import (
-    AppliedTests,
-    OwnData,
-    Suite,
+    AppliedSplits,
+    ProtocolInput,
+    SecureProtocol,
     TrainedTable,
-    refuse_lacks,
-    start_share,
-    target_share,
+    require_capabilities,
+    share_initial_scores,
+    share_target,
 )
 from privet.runtime.runtime import Runtime
-from privet.runtime.workers import Head
+from privet.runtime.workers import WorkerHandle
 from privet.spec.plan import Plan
 
 
@@ -57,19 +57,19 @@ class SortedColumns:
     """One participant's own features as SecTable uses them, by feature."""
 
     buckets: dict[int, BucketArray]
-    orders: dict[int, Permutation]
+    permutations: dict[int, Permutation]
     cuts: dict[int, IndexArray]
 
     @classmethod
-    def of(cls, own: dict[int, BucketArray], buckets: int) -> SortedColumns:
+    def sort(cls, own: dict[int, BucketArray], buckets: int) -> SortedColumns:
         """Sort features."""
         return cls(
             own,
-            {j: sort_order(bucket) for j, bucket in own.items()},
-            {j: nearest_cuts(bucket, buckets) for j, bucket in own.items()},
+            {j: sort_feature(bucket) for j, bucket in own.items()},
+            {j: find_nearest_cuts(bucket, buckets) for j, bucket in own.items()},
         )
 
-    def passes(self, feature: int, cut: int) -> BoolArray | None:
+    def find_rows_going_left(self, feature: int, cut: int) -> BoolArray | None:
         """Return which samples pass a test, if it is one of ours."""
         if feature not in self.buckets:
             return None
@@ -77,31 +77,33 @@ class SortedColumns:
         return result
 
 
-class PaperFunctions(Functions):
+class PaperFunctions(SharedFunctions):
     """What the paper computes on shares."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    def sigmoid(self, score: SharedReal) -> tuple[SharedReal, SharedReal]:
+    def evaluate_sigmoid(
+        self, score: SharedFixedPoint
+    ) -> tuple[SharedFixedPoint, SharedFixedPoint]:
         """Return [p] = SecSigmoid([score]) and [p](1 - [p])."""
-        bits = FIXED.fraction_bits
-        p = sigmoid(self._runtime, score.share)
-        one = self._runtime.public(np.broadcast_to(FIXED.encode(1.0), p.shape), Z64)
-        slope = multiply_fixed(self._runtime, p, one - p, bits=bits)
-        return SharedReal(p, bits), SharedReal(slope, bits)
+        bits = FIXED_POINT.fraction_bits
+        p = compute_sigmoid(self._runtime, score.share)
+        one = self._runtime.share_public(np.broadcast_to(FIXED_POINT.encode(1.0), p.shape), Z64)
+        slope = multiply_fixed_point(self._runtime, p, one - p, bits=bits)
+        return SharedFixedPoint(p, bits), SharedFixedPoint(slope, bits)
 
 
-def gradients(runtime: Runtime, plan: Plan, target: Share, score: Share) -> Share:
+def compute_gradients(runtime: Runtime, plan: Plan, target: Share, score: Share) -> Share:
     """Return the first and second derivatives of the loss: (2, 1, N)."""
-    bits = FIXED.fraction_bits
+    bits = FIXED_POINT.fraction_bits
     with runtime.step("gradients"):
-        g, h = plan.objective.derivatives_on_shares(
-            PaperFunctions(runtime), SharedReal(score, bits), SharedReal(target, bits)
+        g, h = plan.objective.compute_shared_gradients(
+            PaperFunctions(runtime), SharedFixedPoint(score, bits), SharedFixedPoint(target, bits)
         )
         if h is None:
-            ones = np.broadcast_to(FIXED.encode(1.0), score.shape)
-            return stack([g.share, runtime.public(ones, Z64)])
+            ones = np.broadcast_to(FIXED_POINT.encode(1.0), score.shape)
+            return stack([g.share, runtime.share_public(ones, Z64)])
         return stack([g.share, h.share])
 
 
@@ -111,32 +113,32 @@ def train_table(
     """Train one table.
 
     1. Derive the loss at the current scores.
-    2. At each level, choose the best test of all features (`best_test`), and split all nodes by it
-       (SecSplit).
+    2. At each level, choose the best test of all features (`find_best_split`), and split all nodes
+       by it (SecSplit).
     3. A leaf's value is -G / (H + l2), times the learning rate.
 
-    Reveals: as `best_test`, at each level, and `check_leaves`.
+    Reveals: as `find_best_split`, at each level, and `check_leaf_values`.
     """
-    nodes = gradients(runtime, plan, target, score)
+    nodes = compute_gradients(runtime, plan, target, score)
     depth = plan.params.depth
     features = np.zeros(depth, dtype=np.intp)
     buckets = np.full(depth, -1, dtype=np.intp)
     for level in range(depth):
         with runtime.step("level", level):
-            feature, cut = best_test(runtime, plan, columns.orders, nodes)
+            feature, cut = find_best_split(runtime, plan, columns.permutations, nodes)
             features[level] = feature
             if feature in columns.cuts:
                 buckets[level] = columns.cuts[feature][cut]
-            passes = columns.passes(feature, cut)
-            nodes = split(runtime, nodes, passes, plan.ownership.features[feature])
+            passes = columns.find_rows_going_left(feature, cut)
+            nodes = split_nodes(runtime, nodes, passes, plan.ownership.features[feature])
     with runtime.step("leaves"):
-        leaves = leaf_values(runtime, plan, nodes)
-        check_leaves(runtime, plan, leaves)
+        leaves = compute_leaf_values(runtime, plan, nodes)
+        check_leaf_values(runtime, plan, leaves)
         return TrainedTable(features, buckets, leaves.reshape(1, -1))
 
 
-def best_test(
-    runtime: Runtime, plan: Plan, orders: dict[int, Permutation], nodes: Share
+def find_best_split(
+    runtime: Runtime, plan: Plan, permutations: dict[int, Permutation], nodes: Share
 ) -> tuple[int, int]:
     """Return the feature and the cut of the best test for nodes (2, K, N): 0 and 0 to the dealer.
 
@@ -149,87 +151,95 @@ def best_test(
     """
     kinds, n_nodes, n_samples = nodes.shape
     n_features = plan.n_features
-    by_feature: Sequence[Permutation | None] = [orders.get(j) for j in range(n_features)]
+    by_feature: Sequence[Permutation | None] = [permutations.get(j) for j in range(n_features)]
     vectors = nodes.reshape(kinds * n_nodes, n_samples)
-    sums = discretize(runtime, vectors, by_feature, plan.ownership.features, plan.params.buckets)
+    sums = sum_by_bucket(runtime, vectors, by_feature, plan.ownership.features, plan.params.buckets)
     sums = sums.reshape(n_features, kinds, n_nodes, plan.params.buckets)
     with runtime.step("scores"):
         left = sums.cumsum(3)[..., :-1]
         right = sums.sum(3).reshape(n_features, kinds, n_nodes, 1) - left
         sides = stack([left, right])
         g, h = sides[:, :, 0], sides[:, :, 1]
-        weight = divide(runtime, g, _add_l2(runtime, plan, h), least=plan.params.l2)
+        weight = divide(runtime, g, _add_l2(runtime, plan, h), min_divisor=plan.params.l2)
         delta = -multiply(runtime, weight, g).sum((0, 2))
     with runtime.step("best bucket"):
-        cuts = argmin(runtime, delta, "best bucket of every feature")
+        cuts = reveal_argmin(runtime, delta, "best bucket of every feature")
     with runtime.step("best feature"):
         best = delta[np.arange(n_features), cuts]
-        (feature,) = argmin(runtime, best.reshape(1, n_features), "split feature")
+        (feature,) = reveal_argmin(runtime, best.reshape(1, n_features), "split feature")
     return int(feature), int(cuts[feature])
 
 
-def leaf_values(runtime: Runtime, plan: Plan, leaves: Share) -> Share:
+def compute_leaf_values(runtime: Runtime, plan: Plan, leaves: Share) -> Share:
     """Return the values of leaves from the gradients of their samples, (2, 2^D, N)."""
     totals = leaves.sum(2)
-    value = -divide(runtime, totals[0], _add_l2(runtime, plan, totals[1]), least=plan.params.l2)
+    value = -divide(
+        runtime, totals[0], _add_l2(runtime, plan, totals[1]), min_divisor=plan.params.l2
+    )
     if plan.params.learning_rate == 1.0:
         return value
-    rate = int(FIXED.encode(plan.params.learning_rate))
-    return truncate(runtime, value * rate, bits=FIXED.fraction_bits)
+    rate = int(FIXED_POINT.encode(plan.params.learning_rate))
+    return truncate(runtime, value * rate, dropped_bits=FIXED_POINT.fraction_bits)
 
 
-def check_leaves(runtime: Runtime, plan: Plan, leaves: Share) -> None:
+def check_leaf_values(runtime: Runtime, plan: Plan, leaves: Share) -> None:
     """Raise ResultError if a leaf value is larger in size than can be right.
 
     Reveals: that all leaf values are within the bound, or how many are not.
     """
     sides = stack([leaves, -leaves])
-    largest = largest_leaf(plan)
+    largest = compute_max_leaf_value(plan)
     # Truncation is off by a few units, which matter where leaf values are tiny.
-    bound = runtime.public(FIXED.encode(largest + runtime.n_parties * FIXED.unit), Z64)
+    bound = runtime.share_public(
+        FIXED_POINT.encode(largest + runtime.n_parties * FIXED_POINT.resolution), Z64
+    )
     with runtime.step("check"):
-        within = less(runtime, sides, bound.broadcast_to(sides.shape)).sum().reshape(1)
+        within = less_than(runtime, sides, bound.broadcast_to(sides.shape)).sum().reshape(1)
         found = runtime.reveal(within, range(runtime.n_parties), "numbers within bounds")
     if found is not None and found[0] != sides.size:
         raise ResultError(f"leaf values of {largest:g} and more in size")
 
 
-def largest_leaf(plan: Plan) -> float:
+def compute_max_leaf_value(plan: Plan) -> float:
     """Return what no leaf value passes: all gradients of all samples over l2, or fixed point."""
-    gradients = plan.n_samples * plan.objective.largest_weight
-    weight = min(gradients / plan.params.l2, FIXED.limit / 4)
+    gradients = plan.n_samples * plan.objective.max_leaf_weight
+    weight = min(gradients / plan.params.l2, FIXED_POINT.limit / 4)
     return plan.params.learning_rate * weight
 
 
 def _add_l2(runtime: Runtime, plan: Plan, h: Share) -> Share:
-    return h + runtime.public(FIXED.encode(plan.params.l2), Z64).broadcast_to(h.shape)
+    return h + runtime.share_public(FIXED_POINT.encode(plan.params.l2), Z64).broadcast_to(h.shape)
 
 
-class PaperSuite(Suite):
+class PaperProtocol(SecureProtocol):
     """Training and inference as the paper describes them."""
 
-    encoding = FIXED
-    one_output = True
+    encoding = FIXED_POINT
+    has_single_output = True
 
     def __init__(
-        self, runtime: Runtime, plan: Plan, data: OwnData, workers: Sequence[Head] = ()
+        self,
+        runtime: Runtime,
+        plan: Plan,
+        data: ProtocolInput,
+        workers: Sequence[WorkerHandle] = (),
     ) -> None:
         super().__init__(runtime, plan, data, workers)
-        self._columns = SortedColumns.of(data.buckets, plan.params.buckets)
+        self._columns = SortedColumns.sort(data.buckets, plan.params.buckets)
 
     @classmethod
-    def check(cls, plan: Plan) -> None:
+    def check_plan(cls, plan: Plan) -> None:
         """Refuse what the paper has not, and sums at which SDiv does not converge."""
         params = plan.params
-        refuse_lacks(
+        require_capabilities(
             cls,
             "paper",
             {
                 "reveal_loss": plan.reveal_loss,
                 "validation": plan.n_validation,
                 "reveal_gain": plan.reveal_gain,
-                "weighted": plan.weighted,
-                "explain": plan.explains,
+                "weighted": plan.is_weighted,
+                "explain": plan.has_explanations,
                 "monotone": plan.monotone,
                 "shards": plan.shards > 1,
             },
@@ -243,85 +253,91 @@ class PaperSuite(Suite):
         ):
             if asked:
                 raise ParameterError(f"{key}: the protocol paper {lack}; use masked")
-        if plan.objective.outputs > 1:
+        if plan.objective.n_outputs > 1:
             raise ParameterError(
-                f"protocol: paper has one score a sample, and {plan.objective.outputs} are needed, "
-                "one for each class; use masked"
+                f"protocol: paper has one score a sample, and {plan.objective.n_outputs} are "
+                "needed, one for each class; use masked"
             )
         l2 = params.l2
-        if reciprocal_bits(l2) < START_BITS:
+        if choose_reciprocal_bits(l2) < RECIPROCAL_START_BITS:
             raise ParameterError(f"l2: {l2:g} is too small for paper; use 1e-5 or more")
         start = params.base_score or 0.0
-        if not plan.objective.own_unit and abs(start) > algorithms.LARGEST:
+        if not plan.objective.normalised_label and abs(start) > algorithms.MAX_SIGMOID_SCORE:
             raise ParameterError(
-                f"base_score: paper computes with log-odds up to {algorithms.LARGEST} in size, not "
-                f"{start:g}: leave it out, or start nearer to 0"
+                f"base_score: paper computes with log-odds up to {algorithms.MAX_SIGMOID_SCORE} in "
+                f"size, not {start:g}: leave it out, or start nearer to 0"
             )
-        largest = float(plan.n_samples * plan.objective.largest_curvature) + l2
-        if largest > 1 << START_BITS:
+        largest = float(plan.n_samples * plan.objective.max_hessian) + l2
+        if largest > 1 << RECIPROCAL_START_BITS:
             raise ParameterError(
-                f"protocol: paper divides by values up to {1 << START_BITS}; {plan.n_samples} "
-                f"samples with l2 = {l2:g} can give {largest:g}: use fewer samples"
+                f"protocol: paper divides by values up to {1 << RECIPROCAL_START_BITS}; "
+                f"{plan.n_samples} samples with l2 = {l2:g} can give {largest:g}: use fewer samples"
             )
 
     @classmethod
-    def memory(cls, plan: Plan) -> int:
+    def estimate_memory(cls, plan: Plan) -> int:
         """Return six times the larger of SecPerm's vectors and SecInfer's indicators."""
-        vectors = max(plan.n_features, plan.params.depth) * plan.params.leaves
+        vectors = max(plan.n_features, plan.params.depth) * plan.params.n_leaves
         return 6 * Z64.nbytes((vectors, plan.n_samples))
 
     @classmethod
-    def constants(cls, plan: Plan) -> dict[str, object]:
+    def list_public_constants(cls, plan: Plan) -> dict[str, object]:
         """Return what is added or multiplied in fixed point, and where the buckets end."""
         params = plan.params
         fixed = (params.l2, params.learning_rate)
         return {
-            "fixed point": [int(FIXED.encode(value)) for value in fixed],
-            "the reciprocal": [reciprocal_bits(params.l2), ITERATIONS, START_BITS],
-            "the sigmoid": [algorithms.SQUARINGS, algorithms.SIGMOID_START_BITS],
-            "bounds": int(FIXED.encode(largest_leaf(plan))),
+            "fixed point": [int(FIXED_POINT.encode(value)) for value in fixed],
+            "the reciprocal": [
+                choose_reciprocal_bits(params.l2),
+                N_NEWTON_ITERATIONS,
+                RECIPROCAL_START_BITS,
+            ],
+            "the sigmoid": [algorithms.N_SIGMOID_SQUARINGS, algorithms.SIGMOID_START_BITS],
+            "bounds": int(FIXED_POINT.encode(compute_max_leaf_value(plan))),
             "buckets": bucket_ends(plan.n_samples, params.buckets),
         }
 
     def setup(self) -> None:
         """Share the label."""
-        plan, shape = self.plan, (self.plan.objective.outputs, self.plan.n_samples)
-        self._target = target_share(
+        plan, shape = self.plan, (self.plan.objective.n_outputs, self.plan.n_samples)
+        self._target = share_target(
             self.runtime, plan.ownership.active, self.data.target, self.encoding, shape, Z64
         )
-        self.scores = start_share(self.runtime, self.data.start, self.encoding, shape, Z64)
+        self.scores = share_initial_scores(
+            self.runtime, self.data.initial_scores, self.encoding, shape, Z64
+        )
 
     def train_table(self, number: int) -> TrainedTable:
         """Train a table (SecTable) and add its leaf values to the scores (SecInfer)."""
         table = train_table(self.runtime, self.plan, self._columns, self._target, self.scores)
-        added = infer(self.runtime, self._tests(table), table.leaf_values)
+        added = infer_scores(self.runtime, self._apply_splits(table), table.leaf_values)
         self.scores += added.reshape(1, -1)
         return table
 
-    def keep_scores(self) -> npt.NDArray[np.uint64]:
+    def snapshot_scores(self) -> npt.NDArray[np.uint64]:
         """Return our share of the scores."""
         return self.scores.part
 
-    def resume(self, scores: npt.NDArray[np.uint64]) -> None:
+    def restore_scores(self, scores: npt.NDArray[np.uint64]) -> None:
         """Go on with the scores that an earlier training ended with."""
         self.scores = Share(scores, Z64)
 
-    def _tests(self, table: TrainedTable) -> AppliedTests:
+    def _apply_splits(self, table: TrainedTable) -> AppliedSplits:
         """Return a table's tests as they come out for the samples of the training."""
         plan = self.plan
         shape = (1, plan.params.depth, plan.n_samples)
         if self.runtime.index < 0:
-            return AppliedTests(shape, None, None)
+            return AppliedSplits(shape, None, None)
         fails = np.zeros(shape, dtype=np.uint8)
         for level, (feature, bucket) in enumerate(zip(table.features, table.buckets, strict=True)):
             if feature in self._columns.buckets:
                 fails[0, level] = self._columns.buckets[feature] > bucket
         owners = np.array(plan.ownership.features)[table.features].reshape(1, -1)
-        return AppliedTests(shape, owners, fails)
+        return AppliedSplits(shape, owners, fails)
 
     @classmethod
-    def infer(cls, runtime: Runtime, tests: AppliedTests, leaf_values: Share) -> Share:
+    def infer(cls, runtime: Runtime, splits: AppliedSplits, leaf_values: Share) -> Share:
         """Return what tables add to the score of every sample (SecInfer)."""
         tables, outputs, leaves = leaf_values.shape
         assert outputs == 1
-        return infer(runtime, tests, leaf_values.reshape(tables, leaves)).reshape(1, -1)
+        return infer_scores(runtime, splits, leaf_values.reshape(tables, leaves)).reshape(1, -1)

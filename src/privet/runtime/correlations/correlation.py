@@ -6,7 +6,7 @@ is a sum of products of something made from S and something made from T: the cli
 and shares it, the servers multiply and add.
 
 S + T may wrap around, so the bits of a mask are not those of S and T. The carries between them are
-masks of one bit (`Dealer.carries`), of which S is, with one dealer, 0.
+masks of one bit (`Dealer.derive_carries`), of which S is, with one dealer, 0.
 """
 
 from __future__ import annotations
@@ -22,52 +22,54 @@ from privet.runtime.runtime import Shape
 
 
 @dataclass(frozen=True, repr=False)
-class Half:
+class THolderInput:
     """What one of two servers has."""
 
-    shared: Sequence[RingArray]
+    s_term_shares: Sequence[RingArray]
     """Its shares of what the client made."""
-    s: Sequence[RingArray]
+    s_shares: Sequence[RingArray]
     """Its shares of S of each mask."""
-    t: Sequence[RingArray]
+    t_parts: Sequence[RingArray]
     """T of each mask, which both servers have."""
-    first: bool
+    is_first: bool
     """Whether it is the first of them, who adds what follows from T alone."""
 
-    def whole(self, mask: int) -> RingArray:
+    def get_mask_share(self, mask: int) -> RingArray:
         """Return its share of a mask."""
-        return self.s[mask] + self.t[mask] if self.first else self.s[mask]
+        return self.s_shares[mask] + self.t_parts[mask] if self.is_first else self.s_shares[mask]
 
 
-class Recipe(ABC):
+class Correlation(ABC):
     """One value of some masks."""
 
     @abstractmethod
     def shape(self, *masks: Shape) -> Shape:
         """Return the shape of the value, by those of the masks."""
 
-    def shared(self, ring: Ring, *masks: Shape) -> list[tuple[Ring, Shape]]:
+    def list_s_terms(self, ring: Ring, *masks: Shape) -> list[tuple[Ring, Shape]]:
         """Return rings and shapes of what the client shares; the value is in `ring`."""
         return [(ring, self.shape(*masks))]
 
     @abstractmethod
-    def client(self, *s: RingArray) -> list[RingArray]:
+    def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
         """Return what is to be shared, from S of each mask."""
 
     @abstractmethod
-    def server(self, half: Half) -> RingArray:
+    def compute_t_share(self, held: THolderInput) -> RingArray:
         """Return a share of the value."""
 
-    def alone(self, *s: RingArray) -> RingArray:
+    def compute_plain(self, *s: RingArray) -> RingArray:
         """Return the value, if S is all of the masks."""
-        return self.client(*s)[0]
+        return self.compute_s_terms(*s)[0]
 
-    def rest(self, position: int, ring: Ring, array: RingArray, drawn: RingArray) -> RingArray:
+    def subtract_drawn(
+        self, position: int, ring: Ring, array: RingArray, drawn: RingArray
+    ) -> RingArray:
         """Return a share of what the client made, where the other one was drawn."""
         return ring.subtract(array, drawn)
 
 
-class Product(Recipe):
+class BilinearProduct(Correlation):
     """The value is a bilinear function of two masks, such as their product."""
 
     def __init__(
@@ -84,11 +86,13 @@ class Product(Recipe):
         """Return that of the product."""
         return self._shape(*masks)
 
-    def client(self, *s: RingArray) -> list[RingArray]:
+    def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
         """Multiply both S."""
         return [self._function(*s)]
 
-    def server(self, half: Half) -> RingArray:
+    def compute_t_share(self, held: THolderInput) -> RingArray:
         """Multiply out (S + T)(S' + T')."""
-        total = self._ring.add(half.shared[0], self._function(half.s[0], half.t[1]))
-        return self._ring.add(total, self._function(half.t[0], half.whole(1)))
+        total = self._ring.add(
+            held.s_term_shares[0], self._function(held.s_shares[0], held.t_parts[1])
+        )
+        return self._ring.add(total, self._function(held.t_parts[0], held.get_mask_share(1)))

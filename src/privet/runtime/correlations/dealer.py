@@ -13,48 +13,48 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic.prg import Prg, Sampler, Sum, derive_seed
-from privet.arithmetic.rings import Z1, Z64, Ring, RingArray, total
+from privet.arithmetic.prg import Prg, Sampler, SummedPrg, derive_seed
+from privet.arithmetic.rings import Z1, Z64, Ring, RingArray, sum_arrays
 from privet.arithmetic.shares import Elements, Share
 from privet.errors import PeerError, PrivetError
-from privet.runtime.correlations.correlation import Recipe
-from privet.runtime.correlations.source import Sink
-from privet.runtime.opening import Letter, Link
-from privet.runtime.runtime import Blind, Cursor, Owned, Owners, Shape, Things
+from privet.runtime.correlations.correlation import Correlation
+from privet.runtime.correlations.source import CorrelationSender
+from privet.runtime.opening import NetworkModel, Payload
+from privet.runtime.runtime import ArgmaxCandidates, Owned, Owners, Position, Shape, ShapeRuntime
 
-_TOGETHER = 1.0  # seconds for a thread to say why it failed, once another one has
+_ROOT_CAUSE_SECONDS = 1.0  # seconds for a thread to say why it failed, once another one has
 
 
-class Turns:
+class OrderedDelivery:
     """Whose turn it is to hand something over."""
 
     def __init__(self, numbers: Iterable[int]) -> None:
         self._numbers = deque(numbers)
         self._held: dict[int, deque[Callable[[], None]]] = {n: deque() for n in self._numbers}
         self._changed = threading.Condition()
-        self._given_up = False
+        self._is_cancelled = False
 
-    def hand_over(self, number: int, deliver: Callable[[], None]) -> None:
+    def deliver(self, number: int, deliver: Callable[[], None]) -> None:
         """Deliver something if it is the number's turn, and keep it until then if not."""
         self._held[number].append(deliver)
         if self._numbers and self._numbers[0] == number:
             self._deliver(number)
 
-    def end(self, number: int) -> None:
+    def finish(self, number: int) -> None:
         """Wait for our turn, deliver all that is kept, and pass the turn on."""
         with self._changed:
-            self._changed.wait_for(lambda: self._given_up or self._numbers[0] == number)
-            if self._given_up:
+            self._changed.wait_for(lambda: self._is_cancelled or self._numbers[0] == number)
+            if self._is_cancelled:
                 return
         self._deliver(number)
         with self._changed:
             self._numbers.popleft()
             self._changed.notify_all()
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         """Let nobody wait any more."""
         with self._changed:
-            self._given_up = True
+            self._is_cancelled = True
             self._changed.notify_all()
 
     def _deliver(self, number: int) -> None:
@@ -64,25 +64,27 @@ class Turns:
             held.popleft()()
 
 
-def side_by_side(numbers: Sequence[int], work: Callable[[Turns, int], None], at_once: int) -> None:
+def run_ordered_pool(
+    numbers: Sequence[int], function: Callable[[OrderedDelivery, int], None], at_once: int
+) -> None:
     """Work on so many numbers at once; raise what went wrong first."""
-    turns = Turns(numbers)
+    turns = OrderedDelivery(numbers)
 
     def body(number: int) -> None:
-        work(turns, number)
-        turns.end(number)
+        function(turns, number)
+        turns.finish(number)
 
     pool = ThreadPoolExecutor(min(at_once, len(numbers)) or 1, thread_name_prefix="dealing")
     futures = [pool.submit(body, number) for number in numbers]
     try:
         done, _ = wait(futures, return_when=FIRST_EXCEPTION)
         if any(future.exception() for future in done):
-            turns.give_up()
-            wait(futures, timeout=_TOGETHER)
+            turns.cancel()
+            wait(futures, timeout=_ROOT_CAUSE_SECONDS)
             raise _reason(futures)
     finally:
         # Whoever still works finds the channel closed, and ends.
-        turns.give_up()
+        turns.cancel()
         pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -93,75 +95,85 @@ def _reason(futures: Iterable[Future[None]]) -> BaseException:
     return min(failures, key=lambda error: isinstance(error, PeerError) and error.peer is None)
 
 
-AT_ONCE = 4
+MAX_PARALLEL_TABLES = 4
 """How many tables are dealt at once, if they are small: enough to hide some milliseconds' delay."""
-_SMALL = 1 << 24
+_MAX_PARALLEL_ELEMENTS = 1 << 24
 """Of so many elements at most; of larger ones fewer, since each is in memory."""
-_STREAMS = 8
+_N_STREAMS = 8
 """On so many streams, so that it need not be the same number at all of several dealers."""
 
 
-class _Thread(threading.local):
+class _ThreadState(threading.local):
     """What each thread that deals a table has of its own; the program's own thread has none."""
 
-    at: Cursor | None = None
+    position: Position | None = None
     deliver: Callable[[Callable[[], None]], None] | None = None
     stream = 0
 
 
-class Dealer(Blind):
+class Dealer(ShapeRuntime):
     """Runs a program ahead of the participants and sends what its gates derive."""
 
-    parts = 1
+    n_mask_parts = 1
     """In how many parts we have every mask."""
 
-    def __init__(self, n_parties: int, sink: Sink, link: Link | None = None) -> None:
-        self._thread = _Thread()
-        super().__init__(n_parties, link)
-        self._sink = sink
-        self.seconds_aside = 0.0
+    def __init__(
+        self, n_parties: int, sender: CorrelationSender, network: NetworkModel | None = None
+    ) -> None:
+        self._thread = _ThreadState()
+        super().__init__(n_parties, network)
+        self._sender = sender
+        self.background_seconds = 0.0
         """How long other threads than that of the program have computed."""
 
     @property
-    def _at(self) -> Cursor:
-        return self._thread.at or self._main
+    def _draw_position(self) -> Position:
+        return self._thread.position or self._main
 
-    @_at.setter
-    def _at(self, cursor: Cursor) -> None:
-        if self._thread.at is None:
+    @_draw_position.setter
+    def _draw_position(self, cursor: Position) -> None:
+        if self._thread.position is None:
             self._main = cursor
         else:
-            self._thread.at = cursor
+            self._thread.position = cursor
 
-    def each(self, numbers: Sequence[int], work: Callable[[int], None], size: int) -> None:
+    def map_tables(
+        self, numbers: Sequence[int], function: Callable[[int], None], n_elements: int
+    ) -> None:
         """Do some work for several numbers at once; what is sent to participants is in order."""
-        outer, at_once = self._at, min(AT_ONCE, max(1, AT_ONCE * _SMALL // max(1, size)))
+        outer, at_once = (
+            self._draw_position,
+            min(
+                MAX_PARALLEL_TABLES,
+                max(1, MAX_PARALLEL_TABLES * _MAX_PARALLEL_ELEMENTS // max(1, n_elements)),
+            ),
+        )
         assert not outer.path, "what is done side by side are the outermost steps with a number"
 
-        def one(turns: Turns, number: int) -> None:
+        def one(turns: OrderedDelivery, number: int) -> None:
             own = self._thread
-            own.at, own.stream = outer, 1 + number % _STREAMS
-            own.deliver = partial(turns.hand_over, number)
+            own.position, own.stream = outer, 1 + number % _N_STREAMS
+            own.deliver = partial(turns.deliver, number)
             started = time.thread_time()
             try:
-                work(number)
+                function(number)
             except PrivetError as error:
-                error.note_step(self.step_name)
+                error.set_step_if_unknown(self.step_name)
                 raise
             finally:
                 seconds = time.thread_time() - started
                 own.deliver(partial(self._add_seconds, seconds))
 
-        side_by_side(numbers, one, at_once)
+        run_ordered_pool(numbers, one, at_once)
 
     def _add_seconds(self, seconds: float) -> None:
-        self.seconds_aside += seconds
+        self.background_seconds += seconds
 
-    def progress(self, done: int) -> None:
+    def report_progress(self, done: int) -> None:
         """Tell whoever watches us, in order."""
-        self._in_order(lambda: super(Dealer, self).progress(done))
+        self._deliver_in_order(lambda: super(Dealer, self).report_progress(done))
 
-    def _in_order(self, deliver: Callable[[], None]) -> None:
+    def _deliver_in_order(self, deliver: Callable[[], None]) -> None:
         """Do something when all tables before ours have done it."""
         if self._thread.deliver is None:
             deliver()
@@ -181,14 +193,16 @@ class Dealer(Blind):
         """Return fresh uniform values that one participant knows."""
 
     @abstractmethod
-    def derive(self, recipe: Recipe, ring: Ring, *masks: Elements, kept: bool = False) -> Elements:
+    def derive(
+        self, correlation: Correlation, ring: Ring, *masks: Elements, as_mask: bool = False
+    ) -> Elements:
         """Give the participants shares of a value that follows from masks.
 
-        Return it as a mask of its own if it is `kept`; its shape, if not.
+        Return it as a mask of its own if it is `as_mask`; its shape, if not.
         """
 
     @abstractmethod
-    def carries(
+    def derive_carries(
         self, mask: Elements, places: Sequence[int], bit: int | None = None
     ) -> tuple[Elements, Elements]:
         """Return what carries into some bits as S and T of a mask are added, and one of its bits.
@@ -199,111 +213,117 @@ class Dealer(Blind):
         """
 
     @abstractmethod
-    def lasting_mask(self, shape: Shape, ring: Ring, owner: int) -> Elements:
-        """Return what `lasting` does, as a mask."""
+    def draw_persistent_mask(self, shape: Shape, ring: Ring, owner: int) -> Elements:
+        """Return what `persistent_mask` does, as a mask."""
 
-    def uniform_parts(self, shape: Shape, ring: Ring) -> list[RingArray]:
+    def uniform_shares(self, shape: Shape, ring: Ring) -> list[RingArray]:
         """Return every participant's share of a fresh uniform value; to a sole dealer alone."""
-        raise self._several("shares")
+        raise self._unsupported_error("shares")
 
-    def deal(self, value: RingArray, ring: Ring) -> Elements:
+    def distribute(self, value: RingArray, ring: Ring) -> Elements:
         """Give the participants shares of a value that we alone know; as a sole dealer alone."""
-        raise self._several("values")
+        raise self._unsupported_error("values")
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp]:
         """Return a fresh uniform permutation that one participant knows; to a sole dealer alone."""
-        raise self._several("permutations")
+        raise self._unsupported_error("permutations")
 
     @staticmethod
-    def _several(what: str) -> Exception:
-        return NotImplementedError(f"of several dealers none knows {what}")
+    def _unsupported_error(requested: str) -> Exception:
+        return NotImplementedError(f"of several dealers none knows {requested}")
 
-    def share_each(self, values: Owned, owners: Owners, shape: Shape, ring: Ring) -> Share:
+    def share_arrays(self, values: Owned, owners: Owners, shape: Shape, ring: Ring) -> Share:
         """Return what a dealer has of shared values: their shape."""
         return Share.unknown((len(values), *shape), ring)
 
-    def reveal(self, value: Share, to: Sequence[int], what: str) -> None:
+    def reveal(self, value: Share, recipients: Sequence[int], disclosure: str) -> None:
         """Learn nothing."""
-        self.note(f"reveal {what} to {list(to)}")
+        self.update_tag(f"reveal {disclosure} to {list(recipients)}")
 
-    def reveal_winner(self, finalists: Share, things: Things) -> None:
+    def reveal_argmax(self, finalists: Share, candidates: ArgmaxCandidates) -> None:
         """Learn nothing."""
-        self.note(f"reveal {things}")
+        self.update_tag(f"reveal {candidates}")
 
-    def announce(self, number: int | None, owner: int, what: str) -> int | None:
+    def announce(self, number: int | None, owner: int, disclosure: str) -> int | None:
         """Wait for the number, if anybody is there."""
-        self.note(f"announce {what}")
-        return self._sink.hear(owner, self._tag.value)
+        self.update_tag(f"announce {disclosure}")
+        return self._sender.receive_announcement(owner, self._tag.value)
 
     def close(self) -> None:
         """Say that there is no more to come."""
-        self._sink.close(self._tag.value)
+        self._sender.close(self._tag.value)
 
 
-class SoleDealer(Dealer):
+class SingleDealer(Dealer):
     """The only one, who knows all masks."""
 
-    def __init__(self, n_parties: int, sink: Sink, link: Link | None = None) -> None:
-        super().__init__(n_parties, sink, link)
-        self.dealing_name, seeds = sink.start()
-        self.note(self.dealing_name)
-        self._shared = [Prg(derive_seed(seed, "shares")) for seed in seeds]
-        self._private = [Prg(derive_seed(seed, "private")) for seed in seeds]
+    def __init__(
+        self, n_parties: int, sender: CorrelationSender, network: NetworkModel | None = None
+    ) -> None:
+        super().__init__(n_parties, sender, network)
+        self.randomness_id, seeds = sender.distribute_seeds()
+        self.update_tag(self.randomness_id)
+        self._share_prgs = [Prg(derive_seed(seed, "shares")) for seed in seeds]
+        self._private_prgs = [Prg(derive_seed(seed, "private")) for seed in seeds]
 
-    def uniform_parts(self, shape: Shape, ring: Ring) -> list[RingArray]:
+    def uniform_shares(self, shape: Shape, ring: Ring) -> list[RingArray]:
         """Return every participant's share of a fresh uniform value."""
         place = self._next_place("uniform", shape, ring)
-        return [prg.uniform(place, shape, ring) for prg in self._shared]
+        return [prg.uniform(place, shape, ring) for prg in self._share_prgs]
 
     def uniform(self, shape: Shape, ring: Ring) -> Elements:
         """Return a fresh uniform value that the participants hold shares of."""
-        return Elements(total(self.uniform_parts(shape, ring), ring), ring)
+        return Elements(sum_arrays(self.uniform_shares(shape, ring), ring), ring)
 
     def small(self, sampler: Sampler, shape: Shape, ring: Ring) -> Elements:
         """Return the sum of small numbers that each participant has."""
         place = self._next_place(sampler.__name__, shape, ring)
-        return Elements(Sum(self._shared).sampled(sampler, place, shape, ring), ring)
+        return Elements(SummedPrg(self._share_prgs).sample(sampler, place, shape, ring), ring)
 
-    def derive(self, recipe: Recipe, ring: Ring, *masks: Elements, kept: bool = False) -> Elements:
+    def derive(
+        self, correlation: Correlation, ring: Ring, *masks: Elements, as_mask: bool = False
+    ) -> Elements:
         """Give the participants shares of a value that follows from masks."""
-        value = self.deal(recipe.alone(*(mask.array for mask in masks)), ring)
-        return value if kept else Elements.unknown(value.shape, ring)
+        value = self.distribute(correlation.compute_plain(*(mask.array for mask in masks)), ring)
+        return value if as_mask else Elements.unknown(value.shape, ring)
 
-    def carries(
+    def derive_carries(
         self, mask: Elements, places: Sequence[int], bit: int | None = None
     ) -> tuple[Elements, Elements]:
         """Return no carries, since we know the mask whole, and the bit."""
-        carries = self.no_mask((len(places), *mask.shape), Z1)
+        carries = self.zero_mask((len(places), *mask.shape), Z1)
         if bit is None:
-            return carries, self.no_mask(mask.shape, Z1)
+            return carries, self.zero_mask(mask.shape, Z1)
         found = (mask.array >> mask.ring.dtype.type(bit)).astype(np.uint8) & np.uint8(1)
         return carries, Elements(found, Z1)
 
-    def deal(self, value: RingArray, ring: Ring) -> Elements:
+    def distribute(self, value: RingArray, ring: Ring) -> Elements:
         """Give the participants shares of a value that we alone know, and return it.
 
         `derive` can be done by several.
         """
         place = self._next_place("derived", value.shape, ring)
-        drawn = total((prg.uniform(place, value.shape, ring) for prg in self._shared), ring)
-        letter = Letter.of(ring, value.shape)
-        correction = letter.write([ring.subtract(value, drawn)])
-        turn = self._at.next_turn(letter.nbytes)
-        self._in_order(partial(self._sink.send, turn, correction, self._tag.value))
+        drawn = sum_arrays(
+            (prg.uniform(place, value.shape, ring) for prg in self._share_prgs), ring
+        )
+        letter = Payload.for_array(ring, value.shape)
+        correction = letter.encode([ring.subtract(value, drawn)])
+        turn = self._draw_position.choose_correction_recipient(letter.nbytes)
+        self._deliver_in_order(partial(self._sender.send, turn, correction, self._tag.value))
         return Elements(value, ring)
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp]:
         """Return a fresh uniform permutation that one participant knows, too."""
         place = self._next_place(f"permutation for {owner}", (length,), Z64)
-        return self._private[owner].permutation(place, length)
+        return self._private_prgs[owner].permutation(place, length)
 
     def private(self, shape: Shape, ring: Ring, owner: int) -> Elements:
         """Return fresh uniform values that one participant knows, too."""
         place = self._next_place(f"private for {owner}", shape, ring)
-        return Elements(self._private[owner].uniform(place, shape, ring), ring)
+        return Elements(self._private_prgs[owner].uniform(place, shape, ring), ring)
 
-    def lasting_mask(self, shape: Shape, ring: Ring, owner: int) -> Elements:
-        """Return what `lasting` does, as a mask."""
-        found = self.lasting(shape, ring, owner)
+    def draw_persistent_mask(self, shape: Shape, ring: Ring, owner: int) -> Elements:
+        """Return what `persistent_mask` does, as a mask."""
+        found = self.persistent_mask(shape, ring, owner)
         assert found is not None
         return Elements(found, ring)

@@ -29,33 +29,41 @@ from pydantic import Field, ValidationError
 
 from privet.arithmetic.prg import SEED_BYTES
 from privet.arithmetic.rings import RingArray
-from privet.arithmetic.shares import HOLDERS
+from privet.arithmetic.shares import N_HOLDERS
 from privet.errors import CorrelationError, UnavailableError
-from privet.runtime.correlations.replicated import Fellows
-from privet.runtime.correlations.seeds import draw_seeds_alone, mark_of, same_seeds
-from privet.runtime.correlations.source import Sink, Source, check_number
-from privet.schema import Checked
+from privet.runtime.correlations.replicated import DealerPeers
+from privet.runtime.correlations.seeds import (
+    compute_seed_mark,
+    draw_seeds_offline,
+    require_equal_seeds,
+)
+from privet.runtime.correlations.source import (
+    CorrelationReceiver,
+    CorrelationSender,
+    check_participant_index,
+)
+from privet.schema import StrictSchema
 from privet.transport.channel import Expected
 from privet.transport.frames import (
     ARRAY,
     HEADER_BYTES,
     FrameError,
     Header,
-    array_header,
-    from_frames,
-    in_frames,
+    assemble_frames,
+    pack_array_header,
     parse_header,
+    split_into_frames,
 )
-from privet.transport.tls import SIGNATURE_BYTES, Identity, fingerprint_of, has_signed
+from privet.transport.tls import SIGNATURE_BYTES, Identity, compute_fingerprint, is_signature_valid
 
-MAGIC = b"PVCORR04"
-LENGTH = struct.Struct("<I")
-CONTEXT = b"correlations dealt ahead: "
+FILE_MAGIC = b"PVCORR04"
+MANIFEST_LENGTH_STRUCT = struct.Struct("<I")
+SIGNATURE_CONTEXT = b"correlations dealt ahead: "
 """Goes before the digest that is signed, so that the signature stands for nothing else."""
 _SUFFIX = ".correlations"
 
 
-class Cover(Checked):
+class PreprocessingManifest(StrictSchema):
     """What a file of correlations says of itself."""
 
     dealing: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
@@ -65,7 +73,7 @@ class Cover(Checked):
     """Which of the participants it is."""
     certificate: Annotated[str, Field(pattern="^([0-9a-f]{2})+$")]
     """The dealer's."""
-    dealer: Annotated[int, Field(ge=0, lt=HOLDERS)] = 0
+    dealer: Annotated[int, Field(ge=0, lt=N_HOLDERS)] = 0
     """Which of the dealers made it."""
     dealers: Literal[1, 3] = 1
     """How many dealers there are: of three, each has made a file for each participant."""
@@ -80,43 +88,43 @@ class Cover(Checked):
     def pack(self) -> bytes:
         """Return what a file starts with."""
         content = self.model_dump_json().encode()
-        return MAGIC + LENGTH.pack(len(content)) + content
+        return FILE_MAGIC + MANIFEST_LENGTH_STRUCT.pack(len(content)) + content
 
 
-def framing_bytes(
+def count_framing_bytes(
     participants: Sequence[str],
     identity: Identity,
-    terms: Mapping[str, Any],
-    fellows: Fellows | None = None,
+    settings: Mapping[str, Any],
+    dealer_peers: DealerPeers | None = None,
 ) -> int:
     """Return how many bytes a dealer's files take beside corrections and their headers."""
-    covers = _covers("0" * 32, participants, identity, terms, fellows)
+    covers = _covers("0" * 32, participants, identity, settings, dealer_peers)
     frames = 2 * HEADER_BYTES + SIGNATURE_BYTES
     return sum(len(cover.pack()) + cover.seed_bytes + frames for cover in covers)
 
 
 def _covers(
-    dealing: str,
+    randomness_id: str,
     participants: Sequence[str],
     identity: Identity,
-    terms: Mapping[str, Any],
-    fellows: Fellows | None,
-) -> list[Cover]:
+    settings: Mapping[str, Any],
+    dealer_peers: DealerPeers | None,
+) -> list[PreprocessingManifest]:
     return [
-        Cover(
-            dealing=dealing,
+        PreprocessingManifest(
+            dealing=randomness_id,
             participant=name,
             number=number,
             certificate=identity.certificate.hex(),
-            dealer=0 if fellows is None else fellows.number,
-            dealers=1 if fellows is None else 3,
-            terms=dict(terms),
+            dealer=0 if dealer_peers is None else dealer_peers.dealer_index,
+            dealers=1 if dealer_peers is None else 3,
+            terms=dict(settings),
         )
         for number, name in enumerate(participants)
     ]
 
 
-class FileSink(Sink):
+class PreprocessingFileWriter(CorrelationSender):
     """A file for each participant, to be carried to it.
 
     One of three dealers draws seeds with its `fellows`, who write files of their own.
@@ -127,29 +135,29 @@ class FileSink(Sink):
         folder: str | Path,
         participants: Sequence[str],
         identity: Identity,
-        terms: Mapping[str, Any],
-        fellows: Fellows | None = None,
+        settings: Mapping[str, Any],
+        dealer_peers: DealerPeers | None = None,
     ) -> None:
         self.paths = [Path(folder) / f"{name}{_SUFFIX}" for name in participants]
         self._identity = identity
-        self._about = participants, identity, terms, fellows
-        self._files: list[_Signed] = []
+        self._about = participants, identity, settings, dealer_peers
+        self._files: list[_SignedFile] = []
         try:
             for path in self.paths:
-                self._files.append(_Signed(path))
+                self._files.append(_SignedFile(path))
         except UnavailableError:
-            self.abandon()
+            self.discard()
             raise
 
-    def start(self) -> tuple[str, Any]:
+    def distribute_seeds(self) -> tuple[str, Any]:
         """Draw seeds; write covers and seeds."""
         participants, *_, fellows = self._about
         seeds: Any
         if fellows is None:
-            dealing, seeds = draw_seeds_alone(len(participants))
+            dealing, seeds = draw_seeds_offline(len(participants))
             written = seeds
         else:
-            dealing, seeds = fellows.meet(len(participants), b"")
+            dealing, seeds = fellows.exchange_seeds(len(participants), b"")
             written = [b"".join(parts) for parts in zip(*seeds, strict=True)]
         covers = _covers(dealing, *self._about)
         for party, (cover, seed) in enumerate(zip(covers, written, strict=True)):
@@ -160,10 +168,10 @@ class FileSink(Sink):
     def send(self, party: int, array: RingArray, tag: int) -> None:
         """Append an array to one participant's file."""
         file = self._files[party]
-        for frame in in_frames(array):
-            file.write(array_header(frame, file.frames, tag))
+        for frame in split_into_frames(array):
+            file.write(pack_array_header(frame, file.n_frames, tag))
             file.write(np.ascontiguousarray(frame).data.cast("B") if frame.size else b"")
-            file.frames += 1
+            file.n_frames += 1
 
     def close(self, tag: int) -> None:
         """Append the closing tag and the signature everywhere, and see all of it onto the disk."""
@@ -171,18 +179,18 @@ class FileSink(Sink):
             self.send(party, np.empty(0, dtype=np.uint8), tag)
             file.finish(self._identity)
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """Remove the files: they are not whole, and never will be."""
         for file in self._files:
             file.remove()
 
 
-class _Signed:
+class _SignedFile:
     """A file that is signed when it is finished."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.frames = 0
+        self.n_frames = 0
         self._digest = hashlib.sha256()
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -196,12 +204,12 @@ class _Signed:
 
     def write(self, content: bytes | memoryview) -> None:
         self._digest.update(content)
-        with self._blaming():
+        with self._raising_unavailable():
             self._file.write(content)
 
     def finish(self, identity: Identity) -> None:
-        with self._blaming():
-            self._file.write(identity.sign(CONTEXT + self._digest.digest()))
+        with self._raising_unavailable():
+            self._file.write(identity.sign(SIGNATURE_CONTEXT + self._digest.digest()))
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
@@ -212,48 +220,48 @@ class _Signed:
         self._path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _blaming(self) -> Any:
+    def _raising_unavailable(self) -> Any:
         try:
             yield
         except OSError as error:
             raise UnavailableError(f"{self._path}: cannot be written: {error.strerror}") from None
 
 
-NEW_DEALING = "ask the dealer for a new dealing"
-_LONGEST_COVER = 1 << 20
+NEW_RUN_ADVICE = "ask the dealer for a new dealing"
+_MAX_MANIFEST_BYTES = 1 << 20
 _PIECE = 1 << 20
 
 
-class FileSource(Source):
+class PreprocessingFile(CorrelationReceiver):
     """A file from the dealer: checked when it is opened, used up when it is taken."""
 
     def __init__(self, path: str | Path, fingerprint: str) -> None:
         """Open the file that the dealer of that fingerprint has signed, and check all of it."""
         self.path = Path(path)
         self._count = 0
-        self._taken = False
+        self._is_consumed = False
         try:
             self._file = self.path.open("rb")
         except OSError as error:
             raise CorrelationError(
-                f"{path}: {error.strerror}: put the dealer's file there, or {NEW_DEALING}"
+                f"{path}: {error.strerror}: put the dealer's file there, or {NEW_RUN_ADVICE}"
             ) from None
         try:
-            self.cover = self._check(fingerprint)
-            seeds = Expected(np.dtype(np.uint8), (self.cover.seed_bytes,))
+            self.manifest = self._check(fingerprint)
+            seeds = Expected(np.dtype(np.uint8), (self.manifest.seed_bytes,))
             self._seed = self.receive(seeds, 0, "start").tobytes()
         except BaseException:
             self.close()
             raise
 
-    def _check(self, fingerprint: str) -> Cover:
+    def _check(self, fingerprint: str) -> PreprocessingManifest:
         """Return the cover, and stand behind it, if the whole file is as the dealer signed it."""
-        cover = self._read_cover()
+        cover = self._read_manifest()
         certificate = bytes.fromhex(cover.certificate)
-        if fingerprint_of(certificate) != fingerprint:
-            raise self._complaint(
-                f"was signed with the certificate {fingerprint_of(certificate)[:16]}…, and the "
-                f"job's dealer has {fingerprint[:16]}…: {NEW_DEALING}"
+        if compute_fingerprint(certificate) != fingerprint:
+            raise self._make_error(
+                f"was signed with the certificate {compute_fingerprint(certificate)[:16]}…, and "
+                f"the job's dealer has {fingerprint[:16]}…: {NEW_RUN_ADVICE}"
             )
         start, left = self._file.tell(), os.fstat(self._file.fileno()).st_size - SIGNATURE_BYTES
         self._file.seek(0)
@@ -265,90 +273,97 @@ class FileSource(Source):
             digest.update(piece)
             left -= len(piece)
         signature = self._file.read(SIGNATURE_BYTES)
-        if not has_signed(certificate, signature, CONTEXT + digest.digest()):
-            raise self._complaint(
+        if not is_signature_valid(certificate, signature, SIGNATURE_CONTEXT + digest.digest()):
+            raise self._make_error(
                 "was cut short or changed since the dealer signed it: fetch it from the dealer "
-                f"again, or {NEW_DEALING}"
+                f"again, or {NEW_RUN_ADVICE}"
             )
         self._file.seek(start)
         return cover
 
-    def _read_cover(self) -> Cover:
-        magic = self._file.read(len(MAGIC))
-        if magic[:-2] != MAGIC[:-2]:
-            raise self._complaint(f"does not hold a dealer's correlations; {NEW_DEALING}")
-        if magic != MAGIC:
-            raise self._complaint(
-                f"is of another version of this software: {NEW_DEALING}, with this version"
+    def _read_manifest(self) -> PreprocessingManifest:
+        magic = self._file.read(len(FILE_MAGIC))
+        if magic[:-2] != FILE_MAGIC[:-2]:
+            raise self._make_error(f"does not hold a dealer's correlations; {NEW_RUN_ADVICE}")
+        if magic != FILE_MAGIC:
+            raise self._make_error(
+                f"is of another version of this software: {NEW_RUN_ADVICE}, with this version"
             )
-        length = self._file.read(LENGTH.size)
-        if len(length) == LENGTH.size and LENGTH.unpack(length)[0] <= _LONGEST_COVER:
+        length = self._file.read(MANIFEST_LENGTH_STRUCT.size)
+        if (
+            len(length) == MANIFEST_LENGTH_STRUCT.size
+            and MANIFEST_LENGTH_STRUCT.unpack(length)[0] <= _MAX_MANIFEST_BYTES
+        ):
             with contextlib.suppress(ValidationError, ValueError):
-                return Cover.model_validate_json(self._file.read(LENGTH.unpack(length)[0]))
-        raise self._complaint(
-            f"was cut short or changed: fetch it from the dealer again, or {NEW_DEALING}"
+                return PreprocessingManifest.model_validate_json(
+                    self._file.read(MANIFEST_LENGTH_STRUCT.unpack(length)[0])
+                )
+        raise self._make_error(
+            f"was cut short or changed: fetch it from the dealer again, or {NEW_RUN_ADVICE}"
         )
 
-    def take(self, record: Path) -> None:
+    def consume(self, used_seeds_folder: Path) -> None:
         """Use the file up; raise CorrelationError if its seed is in the record already."""
         try:
-            record.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self._mark(record), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            used_seeds_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(
+                self._locate_mark(used_seeds_folder), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
+            )
             os.close(descriptor)
-            folder = os.open(record, os.O_RDONLY)  # the name must survive a power cut
+            folder = os.open(used_seeds_folder, os.O_RDONLY)  # the name must survive a power cut
             os.fsync(folder)
             os.close(folder)
             self.path.unlink()
         except FileExistsError:
             raise self._used() from None
         except OSError as error:
-            raise self._complaint(f"cannot be used up: {error.strerror}") from None
-        self._taken = True
+            raise self._make_error(f"cannot be used up: {error.strerror}") from None
+        self._is_consumed = True
 
-    def check_unused(self, record: Path) -> None:
+    def check_unused(self, used_seeds_folder: Path) -> None:
         """Raise CorrelationError if the file, or a copy of it, was used before."""
-        if self._mark(record).exists():
+        if self._locate_mark(used_seeds_folder).exists():
             raise self._used()
 
     def _used(self) -> CorrelationError:
-        return self._complaint(
-            f"was used before, under this or another name: remove it, and {NEW_DEALING}"
+        return self._make_error(
+            f"was used before, under this or another name: remove it, and {NEW_RUN_ADVICE}"
         )
 
-    def _mark(self, record: Path) -> Path:
-        return record / mark_of(self._seed)
+    def _locate_mark(self, used_seeds_folder: Path) -> Path:
+        return used_seeds_folder / compute_seed_mark(self._seed)
 
-    def _complaint(self, problem: str) -> CorrelationError:
+    def _make_error(self, problem: str) -> CorrelationError:
         return CorrelationError(f"{self.path}: {problem}")
 
-    def start(self, index: int) -> tuple[str, list[bytes]]:
+    def receive_seeds(self, participant_index: int) -> tuple[str, list[bytes]]:
         """Return the dealing's name and the seed, or seeds, of a file that was taken."""
-        assert self._taken, "a file is taken before its seed is used"
-        check_number(self.cover.number, index)
+        assert self._is_consumed, "a file is taken before its seed is used"
+        check_participant_index(self.manifest.number, participant_index)
         seeds = range(0, len(self._seed), SEED_BYTES)
-        return self.cover.dealing, [self._seed[k : k + SEED_BYTES] for k in seeds]
+        return self.manifest.dealing, [self._seed[k : k + SEED_BYTES] for k in seeds]
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
-    def receive(self, expected: Expected, tag: int, step: str, dealer: int = 0) -> RingArray:
+    def receive(self, expected: Expected, tag: int, step: str, dealer_index: int = 0) -> RingArray:
         """Read the next array."""
 
         def receive(*due: Any) -> RingArray:
             return self._receive(Expected(*due), tag, step)
 
-        return from_frames(*expected, receive)
+        return assemble_frames(*expected, receive)
 
     def _receive(self, expected: Expected, tag: int, step: str) -> RingArray:
         """Read the next frame."""
         try:
             header = parse_header(self._file.read(HEADER_BYTES))
         except FrameError as error:
-            raise self._complaint(f"ran out at step {step!r}: {error}") from None
+            raise self._make_error(f"ran out at step {step!r}: {error}") from None
         due = Header(ARRAY, expected.dtype, expected.shape, self._count, tag)
         if header != due:
-            raise self._complaint(
+            raise self._make_error(
                 f"holds {header.describe()} where {due.describe()} is due at step {step!r}: it was "
                 "made for another program"
             )
@@ -356,11 +371,13 @@ class FileSource(Source):
         array: RingArray = np.empty(expected.shape, dtype=expected.dtype)
         view: Any = array.reshape(-1).view(np.uint8).data
         if self._file.readinto(view) != array.nbytes:
-            raise self._complaint(f"ran out in the middle of step {step!r}")
+            raise self._make_error(f"ran out in the middle of step {step!r}")
         return array
 
 
-def open_dealt(paths: Sequence[str | Path], dealers: dict[str, str]) -> DealtSource:
+def open_preprocessing(
+    paths: Sequence[str | Path], dealers: dict[str, str]
+) -> PreprocessingReceiver:
     """Open the files that a job's dealers, by name with their fingerprints, have signed."""
     if len(paths) != len(dealers):
         raise CorrelationError(
@@ -368,19 +385,19 @@ def open_dealt(paths: Sequence[str | Path], dealers: dict[str, str]) -> DealtSou
             f"makes a file for us: name {len(dealers)} of them"
         )
     if len(paths) == 1:
-        return FileSource(paths[0], *dealers.values())
-    return FilesOfThree(paths, dealers)
+        return PreprocessingFile(paths[0], *dealers.values())
+    return PreprocessingFileSet(paths, dealers)
 
 
-class FilesOfThree(Source):
+class PreprocessingFileSet(CorrelationReceiver):
     """A file of each of three dealers, in their order: used together, once."""
 
     def __init__(self, paths: Sequence[str | Path], dealers: dict[str, str]) -> None:
         self._names = tuple(dealers)
-        self._files: list[FileSource] = []
+        self._files: list[PreprocessingFile] = []
         try:
             for path, fingerprint in zip(paths, dealers.values(), strict=True):
-                self._files.append(FileSource(path, fingerprint))
+                self._files.append(PreprocessingFile(path, fingerprint))
             self._check()
         except BaseException:
             self.close()
@@ -390,13 +407,13 @@ class FilesOfThree(Source):
         """Raise CorrelationError unless the files belong together."""
         first = self._files[0]
         for number, file in enumerate(self._files):
-            if (file.cover.dealers, file.cover.dealer) != (len(self._files), number):
+            if (file.manifest.dealers, file.manifest.dealer) != (len(self._files), number):
                 raise CorrelationError(
                     f"{file.path}: is no file that {self._names[number]} made as one of three "
-                    f"dealers: {NEW_DEALING}"
+                    f"dealers: {NEW_RUN_ADVICE}"
                 )
             for key in ("dealing", "participant", "number", "terms"):
-                if getattr(file.cover, key) != getattr(first.cover, key):
+                if getattr(file.manifest, key) != getattr(first.manifest, key):
                     raise CorrelationError(
                         f"{file.path}: is of another dealing than {first.path}, or for somebody "
                         "else: put our three files of one dealing there"
@@ -408,29 +425,29 @@ class FilesOfThree(Source):
         return self._files[0].path
 
     @property
-    def cover(self) -> Cover:
+    def manifest(self) -> PreprocessingManifest:
         """What they say of themselves: but for the dealer, the same."""
-        return self._files[0].cover
+        return self._files[0].manifest
 
-    def take(self, record: Path) -> None:
+    def consume(self, used_seeds_folder: Path) -> None:
         """Use all of them up; raise CorrelationError if one was used before."""
-        self.check_unused(record)
+        self.check_unused(used_seeds_folder)
         for file in self._files:
-            file.take(record)
+            file.consume(used_seeds_folder)
 
-    def check_unused(self, record: Path) -> None:
+    def check_unused(self, used_seeds_folder: Path) -> None:
         """Raise CorrelationError if one of them, or a copy of it, was used before."""
         for file in self._files:
-            file.check_unused(record)
+            file.check_unused(used_seeds_folder)
 
-    def start(self, index: int) -> tuple[str, list[bytes]]:
+    def receive_seeds(self, participant_index: int) -> tuple[str, list[bytes]]:
         """Return the dealing's name and three seeds, of each of which two dealers have told us."""
-        seeds = [file.start(index)[1] for file in self._files]
-        return self.cover.dealing, same_seeds(seeds, self._names)
+        seeds = [file.receive_seeds(participant_index)[1] for file in self._files]
+        return self.manifest.dealing, require_equal_seeds(seeds, self._names)
 
-    def receive(self, expected: Expected, tag: int, step: str, dealer: int = 0) -> RingArray:
+    def receive(self, expected: Expected, tag: int, step: str, dealer_index: int = 0) -> RingArray:
         """Read the next array of one of the dealers."""
-        return self._files[dealer].receive(expected, tag, step)
+        return self._files[dealer_index].receive(expected, tag, step)
 
     def close(self) -> None:
         """Close the files."""
@@ -438,5 +455,5 @@ class FilesOfThree(Source):
             file.close()
 
 
-DealtSource: TypeAlias = FileSource | FilesOfThree
+PreprocessingReceiver: TypeAlias = PreprocessingFile | PreprocessingFileSet
 """What a participant has of one dealer, or of three."""

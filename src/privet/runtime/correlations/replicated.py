@@ -9,8 +9,8 @@ own: while one waits for another dealer, the others compute.
 
     client         makes something of S, and sends it to the second server, less a stream that it
                    has with the first, whose share that is
-    first server   has the value in part (`Recipe.server`); sends it to the second, less its part of
-                   what the participants draw
+    first server   has the value in part (`Correlation.compute_t_share`); sends it to the second,
+                   less its part of what the participants draw
     second server  adds its own part, less the rest of what they draw: the correction, which goes to
                    a participant
 
@@ -44,30 +44,45 @@ from functools import lru_cache, partial
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic.prg import SEED_BYTES, Place, Prg, Sampler, Sum, derive_seed, fresh_seed
-from privet.arithmetic.rings import BITS, Z1, Ring, RingArray
-from privet.arithmetic.shares import HOLDERS, Elements, Replicated
-from privet.runtime.correlations.correlation import Half, Recipe
+from privet.arithmetic.prg import (
+    SEED_BYTES,
+    Place,
+    Prg,
+    Sampler,
+    SummedPrg,
+    derive_seed,
+    fresh_seed,
+)
+from privet.arithmetic.rings import BIT_RING, Z1, Ring, RingArray
+from privet.arithmetic.shares import N_HOLDERS, Elements, ReplicatedElements
+from privet.runtime.correlations.correlation import Correlation, THolderInput
 from privet.runtime.correlations.dealer import Dealer
-from privet.runtime.correlations.seeds import NAME_BYTES, StartOfThree, join_nonce
-from privet.runtime.correlations.source import CLIENT, FIRST, NONCE, SECOND, LiveSink, Sink
-from privet.runtime.opening import Letter, Link
+from privet.runtime.correlations.seeds import RANDOMNESS_ID_BYTES, ReplicatedSeedMessage, mix_nonce
+from privet.runtime.correlations.source import (
+    EXPECTED_NONCE,
+    FIRST_T_HOLDER,
+    S_HOLDER,
+    SECOND_T_HOLDER,
+    CorrelationSender,
+    LiveSender,
+)
+from privet.runtime.opening import NetworkModel, Payload
 from privet.runtime.runtime import Shape
 from privet.transport.channel import Array, Channel, Expected
 
-_LONGEST = 3  # bits of a piece, so that what is looked up is a byte
+_MAX_DIGIT_BITS = 3  # bits of a piece, so that what is looked up is a byte
 
 
-Bytes = npt.NDArray[np.uint8]
+ByteArray = npt.NDArray[np.uint8]
 
 
-class Talk(ABC):
+class RoleChannel(ABC):
     """What one of three has with the other two, by their roles."""
 
     role: int
 
     @abstractmethod
-    def drawn(self, role: int, shape: tuple[int, ...], ring: Ring) -> RingArray:
+    def draw_common(self, role: int, shape: tuple[int, ...], ring: Ring) -> RingArray:
         """Return uniform elements that we have with another one, and nobody else has."""
 
     @abstractmethod
@@ -75,11 +90,11 @@ class Talk(ABC):
         """Send elements to another one."""
 
     @abstractmethod
-    def hear(self, role: int, shape: tuple[int, ...], ring: Ring) -> RingArray:
+    def receive(self, role: int, shape: tuple[int, ...], ring: Ring) -> RingArray:
         """Wait for elements of another one."""
 
 
-class Tree:
+class CarryTree:
     """Which pieces are joined with which, one level after the other."""
 
     def __init__(self, wanted: Sequence[int], bit: int | None) -> None:
@@ -88,111 +103,125 @@ class Tree:
         places = sorted({*wanted, bit or 0} - {0})
         starts: list[int] = []
         for begin, end in zip([0, *places[:-1]], places, strict=True):
-            starts += range(begin, end, _LONGEST)
-        self.pieces = list(zip(starts, np.diff([*starts, places[-1]]).tolist(), strict=True))
-        ends = [start + length for start, length in self.pieces]
-        self.outputs = [ends.index(place) for place in [*wanted, *([bit] if bit else [])]]
+            starts += range(begin, end, _MAX_DIGIT_BITS)
+        self.digits = list(zip(starts, np.diff([*starts, places[-1]]).tolist(), strict=True))
+        ends = [start + length for start, length in self.digits]
+        self.output_digits = [ends.index(place) for place in [*wanted, *([bit] if bit else [])]]
         """Of which pieces, with all below, the carries are wanted; that into the bit comes last."""
         self.levels: list[list[tuple[int, int, bool]]] = []
         """Pieces, those below them, and whether what is passed on matters."""
-        alive = set(self.outputs)
-        for k in reversed(range((len(self.pieces) - 1).bit_length())):
+        alive = set(self.output_digits)
+        for k in reversed(range((len(self.digits) - 1).bit_length())):
             upper = [i for i in sorted(alive) if i >> k & 1]
             self.levels.insert(0, [(i, (i >> k << k) - 1, i >> (k + 1) > 0) for i in upper])
             alive |= {lower for _, lower, _ in self.levels[0]}
 
-    def products(self, level: int) -> int:
+    def count_products(self, level: int) -> int:
         """Return how many products of bits a level takes."""
         return sum(1 + passes for _, _, passes in self.levels[level])
 
-    def nbytes(self, count: int) -> int:
+    def count_bytes(self, count: int) -> int:
         """Return how many bytes finding the carries of so many masks takes, between all three."""
         plane = -(-count // 8)
-        products = sum(self.products(level) for level in range(len(self.levels)))
-        planes = 5 * products + 2 * len(self.outputs) + (self.bit is not None)
-        return 2 * len(self.pieces) * count + planes * plane
+        products = sum(self.count_products(level) for level in range(len(self.levels)))
+        planes = 5 * products + 2 * len(self.output_digits) + (self.bit is not None)
+        return 2 * len(self.digits) * count + planes * plane
 
 
 @lru_cache(maxsize=256)
-def tree(places: tuple[int, ...], bit: int | None = None) -> Tree:
+def get_carry_tree(places: tuple[int, ...], bit: int | None = None) -> CarryTree:
     """Return how carries into these bits, which rise from 1 on, and one bit are found."""
-    return Tree(places, bit)
+    return CarryTree(places, bit)
 
 
-def find_carries(talk: Talk, part: RingArray, how: Tree) -> tuple[Bytes, Bytes]:
+def compute_carries(
+    channel: RoleChannel, part: RingArray, tree: CarryTree
+) -> tuple[ByteArray, ByteArray]:
     """Return our two parts of the carries into some bits, (places, N) each, from S or T, (N,)."""
-    find = _as_client if talk.role == CLIENT else _as_server
-    one, other = find(talk, part, how)
+    find = _act_as_s_holder if channel.role == S_HOLDER else _as_server
+    one, other = find(channel, part, tree)
     return _unpacked(one, len(part)), _unpacked(other, len(part))
 
 
-def _as_client(talk: Talk, s: RingArray, how: Tree) -> tuple[Bytes, Bytes]:
-    made = np.empty((2, len(how.pieces), len(s)), dtype=np.uint8)
-    for k, (start, length) in enumerate(how.pieces):
+def _act_as_s_holder(
+    channel: RoleChannel, s: RingArray, tree: CarryTree
+) -> tuple[ByteArray, ByteArray]:
+    made = np.empty((2, len(tree.digits), len(s)), dtype=np.uint8)
+    for k, (start, length) in enumerate(tree.digits):
         digit = _digit(s, start, length)
         for row, table in zip(made[:, k], _tables(length), strict=True):
             np.take(table, digit, out=row)
-    made ^= talk.drawn(FIRST, made.shape, BITS)
-    talk.send(SECOND, made, BITS)
+    made ^= channel.draw_common(FIRST_T_HOLDER, made.shape, BIT_RING)
+    channel.send(SECOND_T_HOLDER, made, BIT_RING)
     plane = -(-len(s) // 8)
-    for level in range(len(how.levels)):
-        count = how.products(level)
-        a, b, product = talk.drawn(FIRST, (3, count, plane), BITS)
-        others = talk.drawn(SECOND, (2, count, plane), BITS)
-        talk.send(SECOND, (a ^ others[0]) & (b ^ others[1]) ^ product, BITS)
-    if how.bit is not None:
-        bits = np.packbits(_digit(s, how.bit, 1).astype(np.uint8))
-        talk.send(SECOND, bits ^ talk.drawn(FIRST, bits.shape, BITS), BITS)
-    hidden = len(how.outputs), plane
-    return talk.drawn(SECOND, hidden, BITS), talk.drawn(FIRST, hidden, BITS)
+    for level in range(len(tree.levels)):
+        count = tree.count_products(level)
+        a, b, product = channel.draw_common(FIRST_T_HOLDER, (3, count, plane), BIT_RING)
+        others = channel.draw_common(SECOND_T_HOLDER, (2, count, plane), BIT_RING)
+        channel.send(SECOND_T_HOLDER, (a ^ others[0]) & (b ^ others[1]) ^ product, BIT_RING)
+    if tree.bit is not None:
+        bits = np.packbits(_digit(s, tree.bit, 1).astype(np.uint8))
+        channel.send(
+            SECOND_T_HOLDER,
+            bits ^ channel.draw_common(FIRST_T_HOLDER, bits.shape, BIT_RING),
+            BIT_RING,
+        )
+    hidden = len(tree.output_digits), plane
+    return channel.draw_common(SECOND_T_HOLDER, hidden, BIT_RING), channel.draw_common(
+        FIRST_T_HOLDER, hidden, BIT_RING
+    )
 
 
-def _as_server(talk: Talk, t: RingArray, how: Tree) -> tuple[Bytes, Bytes]:
-    first = talk.role == FIRST
-    shape = 2, len(how.pieces), len(t)
-    shared = talk.drawn(CLIENT, shape, BITS) if first else talk.hear(CLIENT, shape, BITS)
+def _as_server(channel: RoleChannel, t: RingArray, tree: CarryTree) -> tuple[ByteArray, ByteArray]:
+    first = channel.role == FIRST_T_HOLDER
+    shape = 2, len(tree.digits), len(t)
+    shared = (
+        channel.draw_common(S_HOLDER, shape, BIT_RING)
+        if first
+        else channel.receive(S_HOLDER, shape, BIT_RING)
+    )
     planes = []
-    for k, (start, length) in enumerate(how.pieces):
+    for k, (start, length) in enumerate(tree.digits):
         digit = _digit(t, start, length).astype(np.uint8)
         planes.append(np.packbits(shared[:, k] >> digit & np.uint8(1), axis=-1))
     generates, passes = np.stack(planes, axis=1)
-    for level, nodes in enumerate(how.levels):
+    for level, nodes in enumerate(tree.levels):
         further = [(i, j) for i, j, matters in nodes if matters]
         x = passes[[*(i for i, _, _ in nodes), *(i for i, _ in further)]]
         y = np.concatenate([generates[[j for _, j, _ in nodes]], passes[[j for _, j in further]]])
-        found = _multiply(talk, x, y)
+        found = _multiply(channel, x, y)
         generates[[i for i, _, _ in nodes]] ^= found[: len(nodes)]
         passes[[i for i, _ in further]] = found[len(nodes) :]
-        assert len(found) == how.products(level)
-    wanted = generates[how.outputs]
-    if how.bit is not None:
-        bits = np.packbits(_digit(t, how.bit, 1).astype(np.uint8))
+        assert len(found) == tree.count_products(level)
+    wanted = generates[tree.output_digits]
+    if tree.bit is not None:
+        bits = np.packbits(_digit(t, tree.bit, 1).astype(np.uint8))
         if first:
-            wanted[-1] ^= bits ^ talk.drawn(CLIENT, bits.shape, BITS)
+            wanted[-1] ^= bits ^ channel.draw_common(S_HOLDER, bits.shape, BIT_RING)
         else:
-            wanted[-1] ^= talk.hear(CLIENT, bits.shape, BITS)
-    hiding = talk.drawn(CLIENT, wanted.shape, BITS)
-    opened = _open(talk, wanted ^ hiding)
+            wanted[-1] ^= channel.receive(S_HOLDER, bits.shape, BIT_RING)
+    hiding = channel.draw_common(S_HOLDER, wanted.shape, BIT_RING)
+    opened = _open(channel, wanted ^ hiding)
     return (hiding, opened) if first else (opened, hiding)
 
 
-def _multiply(talk: Talk, x: Bytes, y: Bytes) -> Bytes:
+def _multiply(channel: RoleChannel, x: ByteArray, y: ByteArray) -> ByteArray:
     """Return a share of the product of shared bits, by a product that the client dealt."""
-    if talk.role == FIRST:
-        a, b, product = talk.drawn(CLIENT, (3, *x.shape), BITS)
+    if channel.role == FIRST_T_HOLDER:
+        a, b, product = channel.draw_common(S_HOLDER, (3, *x.shape), BIT_RING)
     else:
-        a, b = talk.drawn(CLIENT, (2, *x.shape), BITS)
-    d, e = _open(talk, np.stack([x ^ a, y ^ b]))
-    if talk.role == SECOND:
-        product = talk.hear(CLIENT, x.shape, BITS)
-    found: Bytes = product ^ d & b ^ e & a
-    return found ^ d & e if talk.role == FIRST else found
+        a, b = channel.draw_common(S_HOLDER, (2, *x.shape), BIT_RING)
+    d, e = _open(channel, np.stack([x ^ a, y ^ b]))
+    if channel.role == SECOND_T_HOLDER:
+        product = channel.receive(S_HOLDER, x.shape, BIT_RING)
+    found: ByteArray = product ^ d & b ^ e & a
+    return found ^ d & e if channel.role == FIRST_T_HOLDER else found
 
 
-def _open(talk: Talk, share: Bytes) -> Bytes:
-    other = SECOND if talk.role == FIRST else FIRST
-    talk.send(other, share, BITS)
-    return np.asarray(share ^ talk.hear(other, share.shape, BITS))
+def _open(channel: RoleChannel, share: ByteArray) -> ByteArray:
+    other = SECOND_T_HOLDER if channel.role == FIRST_T_HOLDER else FIRST_T_HOLDER
+    channel.send(other, share, BIT_RING)
+    return np.asarray(share ^ channel.receive(other, share.shape, BIT_RING))
 
 
 def _digit(part: RingArray, start: int, length: int) -> RingArray:
@@ -201,7 +230,7 @@ def _digit(part: RingArray, start: int, length: int) -> RingArray:
 
 
 @lru_cache(maxsize=8)
-def _tables(length: int) -> Bytes:
+def _tables(length: int) -> ByteArray:
     """Return, for a piece of S, at which pieces of T they generate a carry, and pass one on."""
     s, t = np.arange(1 << length)[:, None], np.arange(1 << length)
     top = (1 << length) - 1
@@ -209,49 +238,54 @@ def _tables(length: int) -> Bytes:
     return np.packbits(rows, axis=-1, bitorder="little")[..., 0]
 
 
-def _unpacked(planes: Bytes, count: int) -> Bytes:
+def _unpacked(planes: ByteArray, count: int) -> ByteArray:
     return np.unpackbits(planes, axis=-1, count=count)
 
 
-class Fellows:
+class DealerPeers:
     """The other two dealers."""
 
-    def __init__(self, number: int, names: Sequence[str], channel: Channel) -> None:
-        assert len(names) == HOLDERS
-        self.number = number
+    def __init__(self, dealer_index: int, names: Sequence[str], channel: Channel) -> None:
+        assert len(names) == N_HOLDERS
+        self.dealer_index = dealer_index
         """Which of the three we are."""
         self._names = tuple(names)
         self._channel = channel
         self._streams: dict[int, Prg] = {}
 
-    def meet(self, n_parties: int, said: bytes) -> tuple[str, list[list[bytes]]]:
+    def exchange_seeds(
+        self, n_parties: int, participant_nonces: bytes
+    ) -> tuple[str, list[list[bytes]]]:
         """Draw seeds together; return the dealing's name, and parts of all participants' seeds.
 
-        Two lists of parts: ours, and those that the next dealer has drawn. What was `said` to all
-        dealers before goes into the name, and into the streams that two dealers have.
+        Two lists of parts: ours, and those that the next dealer has drawn. What was
+        `participant_nonces` to all dealers before goes into the name, and into the streams that two
+        dealers have.
         """
-        after, before = ((self.number + k) % HOLDERS for k in (1, 2))
+        after, before = ((self.dealer_index + k) % N_HOLDERS for k in (1, 2))
         ours = [fresh_seed() for _ in range(n_parties)]
-        name = fresh_seed()[:NAME_BYTES]
+        name = fresh_seed()[:RANDOMNESS_ID_BYTES]
         pair = {other: fresh_seed() for other in (after, before)}
-        self._tell(after, name + pair[after])
-        self._tell(before, name + pair[before] + b"".join(ours))
+        self._send_bytes(after, name + pair[after])
+        self._send_bytes(before, name + pair[before] + b"".join(ours))
         heard = {
-            before: self._hear(before, NAME_BYTES + SEED_BYTES),
-            after: self._hear(after, NAME_BYTES + SEED_BYTES * (1 + n_parties)),
+            before: self._receive_bytes(before, RANDOMNESS_ID_BYTES + SEED_BYTES),
+            after: self._receive_bytes(after, RANDOMNESS_ID_BYTES + SEED_BYTES * (1 + n_parties)),
         }
-        names = {self.number: name}
+        names = {self.dealer_index: name}
         for other, content in heard.items():
-            names[other] = content[:NAME_BYTES]
-            theirs = content[NAME_BYTES : NAME_BYTES + SEED_BYTES]
-            low, high = sorted([(self.number, pair[other]), (other, theirs)])
-            self._streams[other] = Prg(derive_seed(low[1], f"with {high[1].hex()} {said.hex()}"))
-        rest = heard[after][NAME_BYTES + SEED_BYTES :]
+            names[other] = content[:RANDOMNESS_ID_BYTES]
+            theirs = content[RANDOMNESS_ID_BYTES : RANDOMNESS_ID_BYTES + SEED_BYTES]
+            low, high = sorted([(self.dealer_index, pair[other]), (other, theirs)])
+            self._streams[other] = Prg(
+                derive_seed(low[1], f"with {high[1].hex()} {participant_nonces.hex()}")
+            )
+        rest = heard[after][RANDOMNESS_ID_BYTES + SEED_BYTES :]
         others = [rest[k : k + SEED_BYTES] for k in range(0, len(rest), SEED_BYTES)]
-        whole = b"".join(names[k] for k in range(HOLDERS)) + said
-        return hashlib.sha256(whole).digest()[:NAME_BYTES].hex(), [ours, others]
+        whole = b"".join(names[k] for k in range(N_HOLDERS)) + participant_nonces
+        return hashlib.sha256(whole).digest()[:RANDOMNESS_ID_BYTES].hex(), [ours, others]
 
-    def stream(self, other: int) -> Prg:
+    def get_pair_prg(self, other: int) -> Prg:
         """Return the stream that we have with another one."""
         return self._streams[other]
 
@@ -263,179 +297,200 @@ class Fellows:
         """Wait for the next array of another one on a stream."""
         return self._channel.receive(self._names[other], expected, tag, stream)
 
-    def _tell(self, other: int, content: bytes) -> None:
+    def _send_bytes(self, other: int, content: bytes) -> None:
         self.send(other, np.frombuffer(content, dtype=np.uint8))
 
-    def _hear(self, other: int, length: int) -> bytes:
+    def _receive_bytes(self, other: int, length: int) -> bytes:
         return self.receive(other, Expected(np.dtype(np.uint8), (length,))).tobytes()
 
 
-class SinkOfThree(LiveSink):
+class ReplicatedSender(LiveSender):
     """The streams of one of three dealers to all participants."""
 
-    def __init__(self, channel: Channel, parties: Sequence[str], fellows: Fellows) -> None:
+    def __init__(self, channel: Channel, parties: Sequence[str], dealer_peers: DealerPeers) -> None:
         super().__init__(channel, parties)
-        self._fellows = fellows
+        self._dealer_peers = dealer_peers
 
-    def start(self) -> tuple[str, list[list[bytes]]]:
+    def distribute_seeds(self) -> tuple[str, list[list[bytes]]]:
         """Wait for every participant's nonce, and send it two parts of seeds."""
-        nonces = [self._channel.receive(name, NONCE).tobytes() for name in self._parties]
-        dealing, parts = self._fellows.meet(len(nonces), b"".join(nonces))
+        nonces = [self._channel.receive(name, EXPECTED_NONCE).tobytes() for name in self._parties]
+        dealing, parts = self._dealer_peers.exchange_seeds(len(nonces), b"".join(nonces))
         for number, (nonce, *theirs) in enumerate(zip(nonces, *parts, strict=True)):
-            start = StartOfThree.of(dealing, number, theirs, nonce)
+            start = ReplicatedSeedMessage.for_participant(dealing, number, theirs, nonce)
             self.send(number, np.frombuffer(start.pack(), dtype=np.uint8), 0)
         return dealing, [
-            [join_nonce(part, nonce) for part, nonce in zip(each, nonces, strict=True)]
+            [mix_nonce(part, nonce) for part, nonce in zip(each, nonces, strict=True)]
             for each in parts
         ]
 
 
-class OneOfThree(Dealer):
+class ReplicatedDealer(Dealer):
     """Has two parts of every mask."""
 
-    parts = 2
+    n_mask_parts = 2
 
     def __init__(
-        self, n_parties: int, sink: Sink, fellows: Fellows, link: Link | None = None
+        self,
+        n_parties: int,
+        sender: CorrelationSender,
+        dealer_peers: DealerPeers,
+        network: NetworkModel | None = None,
     ) -> None:
-        super().__init__(n_parties, sink, link)
-        self._fellows = fellows
-        self.dealing_name, seeds = sink.start()
-        self.note(self.dealing_name)
-        shares, self._privates = (
+        super().__init__(n_parties, sender, network)
+        self._dealer_peers = dealer_peers
+        self.randomness_id, seeds = sender.distribute_seeds()
+        self.update_tag(self.randomness_id)
+        shares, self._private_prgs = (
             [[Prg(derive_seed(seed, use)) for seed in part] for part in seeds]
             for use in ("shares", "private")
         )
-        self._shares = [Sum(part) for part in shares]
+        self._share_prgs = [SummedPrg(part) for part in shares]
 
-    def uniform(self, shape: Shape, ring: Ring) -> Replicated:
+    def uniform(self, shape: Shape, ring: Ring) -> ReplicatedElements:
         """Return our parts of a fresh uniform value."""
         place = self._next_place("uniform", shape, ring)
-        return Replicated(*(self._draw(part, place, shape, ring) for part in range(2)))
+        return ReplicatedElements(*(self._draw_part(part, place, shape, ring) for part in range(2)))
 
-    def small(self, sampler: Sampler, shape: Shape, ring: Ring) -> Replicated:
+    def small(self, sampler: Sampler, shape: Shape, ring: Ring) -> ReplicatedElements:
         """Return our parts of small numbers, which are small, too."""
         place = self._next_place(sampler.__name__, shape, ring)
-        parts = (part.sampled(sampler, place, shape, ring) for part in self._shares)
-        return Replicated(*(Elements(part, ring) for part in parts))
+        parts = (part.sample(sampler, place, shape, ring) for part in self._share_prgs)
+        return ReplicatedElements(*(Elements(part, ring) for part in parts))
 
-    def no_mask(self, shape: Shape, ring: Ring) -> Replicated:
+    def zero_mask(self, shape: Shape, ring: Ring) -> ReplicatedElements:
         """Return zeros in parts."""
-        none = super().no_mask(shape, ring)
-        return Replicated(none, none)
+        none = super().zero_mask(shape, ring)
+        return ReplicatedElements(none, none)
 
-    def private(self, shape: Shape, ring: Ring, owner: int) -> Replicated:
+    def private(self, shape: Shape, ring: Ring, owner: int) -> ReplicatedElements:
         """Return our parts of fresh uniform values that one participant knows."""
         place = self._next_place(f"private for {owner}", shape, ring)
-        parts = (streams[owner].uniform(place, shape, ring) for streams in self._privates)
-        return Replicated(*(Elements(part, ring) for part in parts))
+        parts = (streams[owner].uniform(place, shape, ring) for streams in self._private_prgs)
+        return ReplicatedElements(*(Elements(part, ring) for part in parts))
 
-    def lasting_mask(self, shape: Shape, ring: Ring, owner: int) -> Replicated:
+    def draw_persistent_mask(self, shape: Shape, ring: Ring, owner: int) -> ReplicatedElements:
         """Return our parts of what lasts."""
-        parts = self._lasting_parts(shape, ring, owner)
-        return Replicated(*(Elements(part, ring) for part in parts))
+        parts = self._persistent_mask_parts(shape, ring, owner)
+        return ReplicatedElements(*(Elements(part, ring) for part in parts))
 
-    def derive(self, recipe: Recipe, ring: Ring, *masks: Elements, kept: bool = False) -> Elements:
+    def derive(
+        self, correlation: Correlation, ring: Ring, *masks: Elements, as_mask: bool = False
+    ) -> Elements:
         """Do our part in giving the participants shares of a value."""
         shapes = [mask.shape for mask in masks]
-        shape = recipe.shape(*shapes)
+        shape = correlation.shape(*shapes)
         place = self._next_place("derived", shape, ring)
-        turn = self._at.next_turn(Letter.of(ring, shape).nbytes)
-        talk, outline = _Roles(self), recipe.shared(ring, *shapes)
+        turn = self._draw_position.choose_correction_recipient(
+            Payload.for_array(ring, shape).nbytes
+        )
+        talk, outline = _DealerRoleChannel(self), correlation.list_s_terms(ring, *shapes)
         parts = [_parts(mask) for mask in masks]
-        if talk.role == CLIENT:
-            made = recipe.client(*(mask.ring.add(*p) for mask, p in zip(masks, parts, strict=True)))
+        if talk.role == S_HOLDER:
+            made = correlation.compute_s_terms(
+                *(mask.ring.add(*p) for mask, p in zip(masks, parts, strict=True))
+            )
             for k, ((of, size), array) in enumerate(zip(outline, made, strict=True)):
-                first = talk.drawn(FIRST, size, of)
-                talk.send(SECOND, recipe.rest(k, of, array, first), of)
-            if not kept:
+                first = talk.draw_common(FIRST_T_HOLDER, size, of)
+                talk.send(SECOND_T_HOLDER, correlation.subtract_drawn(k, of, array, first), of)
+            if not as_mask:
                 return Elements.unknown(shape, ring)
-            return Replicated(*(self._draw(part, place, shape, ring) for part in range(2)))
-        ours = self._draw(0, place, shape, ring)
-        if talk.role == FIRST:
-            shared = [talk.drawn(CLIENT, size, of) for of, size in outline]
-            half = Half(shared, [s for s, _ in parts], [t for _, t in parts], first=True)
-            talk.send(SECOND, ring.subtract(recipe.server(half), ours.array), ring)
-            if not kept:
+            return ReplicatedElements(
+                *(self._draw_part(part, place, shape, ring) for part in range(2))
+            )
+        ours = self._draw_part(0, place, shape, ring)
+        if talk.role == FIRST_T_HOLDER:
+            shared = [talk.draw_common(S_HOLDER, size, of) for of, size in outline]
+            half = THolderInput(shared, [s for s, _ in parts], [t for _, t in parts], is_first=True)
+            talk.send(
+                SECOND_T_HOLDER, ring.subtract(correlation.compute_t_share(half), ours.array), ring
+            )
+            if not as_mask:
                 return Elements.unknown(shape, ring)
-            correction = Elements(talk.hear(SECOND, shape, ring), ring)
-            return Replicated(ours, self._draw(1, place, shape, ring) + correction)
-        shared = [talk.hear(CLIENT, size, of) for of, size in outline]
-        half = Half(shared, [s for _, s in parts], [t for t, _ in parts], first=False)
-        value, theirs = Elements(recipe.server(half), ring), self._draw(1, place, shape, ring)
-        correction = value + Elements(talk.hear(FIRST, shape, ring), ring) - ours - theirs
-        message = Letter.of(ring, shape).write([correction.array])
-        self._in_order(partial(self._sink.send, turn, message, self._tag.value))
-        if not kept:
+            correction = Elements(talk.receive(SECOND_T_HOLDER, shape, ring), ring)
+            return ReplicatedElements(ours, self._draw_part(1, place, shape, ring) + correction)
+        shared = [talk.receive(S_HOLDER, size, of) for of, size in outline]
+        half = THolderInput(shared, [s for _, s in parts], [t for t, _ in parts], is_first=False)
+        value, theirs = (
+            Elements(correlation.compute_t_share(half), ring),
+            self._draw_part(1, place, shape, ring),
+        )
+        correction = (
+            value + Elements(talk.receive(FIRST_T_HOLDER, shape, ring), ring) - ours - theirs
+        )
+        message = Payload.for_array(ring, shape).encode([correction.array])
+        self._deliver_in_order(partial(self._sender.send, turn, message, self._tag.value))
+        if not as_mask:
             return Elements.unknown(shape, ring)
-        talk.send(FIRST, correction.array, ring)
-        return Replicated(ours + correction, theirs)
+        talk.send(FIRST_T_HOLDER, correction.array, ring)
+        return ReplicatedElements(ours + correction, theirs)
 
-    def carries(
+    def derive_carries(
         self, mask: Elements, places: Sequence[int], bit: int | None = None
     ) -> tuple[Elements, Elements]:
         """Find carries together (`runtime.correlations.replicated`)."""
         wanted = tuple(sorted({*places} - {0}))
-        none = self.no_mask(mask.shape, Z1)
-        found: dict[int | None, Replicated] = {0: none, None: none}
+        none = self.zero_mask(mask.shape, Z1)
+        found: dict[int | None, ReplicatedElements] = {0: none, None: none}
         if wanted or bit:
-            talk, (one, other) = _Roles(self), _parts(mask)
+            talk, (one, other) = _DealerRoleChannel(self), _parts(mask)
             part = (mask.ring.add(one, other), other, one)[talk.role]
-            how = tree(wanted, bit)
-            both = find_carries(talk, mask.ring.reduce(part).reshape(-1), how)
+            how = get_carry_tree(wanted, bit)
+            both = compute_carries(talk, mask.ring.reduce_modulus(part).reshape(-1), how)
             rows = [*wanted, *([None] if bit else [])]
             for k, place in enumerate(rows):
                 halves = (Elements(planes[k].reshape(mask.shape), Z1) for planes in both)
-                found[place] = Replicated(*halves)
+                found[place] = ReplicatedElements(*halves)
         every = [found[place] for place in places]
         if not every:
-            return self.no_mask((0, *mask.shape), Z1), found[None]
-        return every[0].joined(every, np.stack), found[None]
+            return self.zero_mask((0, *mask.shape), Z1), found[None]
+        return every[0].join(every, np.stack), found[None]
 
-    def _draw(self, part: int, place: Place, shape: Shape, ring: Ring) -> Elements:
+    def _draw_part(self, part: int, place: Place, shape: Shape, ring: Ring) -> Elements:
         """Return one of our parts of what all participants draw at a place."""
-        return Elements(self._shares[part].uniform(place, shape, ring), ring)
+        return Elements(self._share_prgs[part].uniform(place, shape, ring), ring)
 
 
-class _Roles(Talk):
+class _DealerRoleChannel(RoleChannel):
     """The other two dealers by the roles that they have now."""
 
-    def __init__(self, dealer: OneOfThree) -> None:
+    def __init__(self, dealer: ReplicatedDealer) -> None:
         self._dealer = dealer
-        self._fellows = dealer._fellows
-        self._client = dealer._dealers_turn(CLIENT)
-        self.role = (self._fellows.number - self._client) % HOLDERS
+        self._dealer_peers = dealer._dealer_peers
+        self._s_holder_index = dealer._find_dealer_in_role(S_HOLDER)
+        self.role = (self._dealer_peers.dealer_index - self._s_holder_index) % N_HOLDERS
 
-    def drawn(self, role: int, shape: Shape, ring: Ring) -> RingArray:
+    def draw_common(self, role: int, shape: Shape, ring: Ring) -> RingArray:
         """Return uniform elements that we have with another one."""
         other, path = self._number(role), tuple(self._dealer.path)
         slot = self._dealer._slots[f"with {other}", path]
         self._dealer._slots[f"with {other}", path] += 1
-        return self._fellows.stream(other).uniform(Place("pair", path, slot), shape, ring)
+        return self._dealer_peers.get_pair_prg(other).uniform(
+            Place("pair", path, slot), shape, ring
+        )
 
     def send(self, role: int, array: RingArray, ring: Ring) -> None:
         """Send elements to another one, and meter them."""
-        message = Letter.of(ring, array.shape).write([array])
+        message = Payload.for_array(ring, array.shape).encode([array])
         tag, stream = self._dealer._tag.value, self._dealer._thread.stream
-        self._fellows.send(self._number(role), message, tag, stream)
+        self._dealer_peers.send(self._number(role), message, tag, stream)
         traffic = self._dealer.meter.online[self._dealer.step_name]
         traffic.messages += 1
         traffic.sent += message.nbytes
 
-    def hear(self, role: int, shape: Shape, ring: Ring) -> RingArray:
+    def receive(self, role: int, shape: Shape, ring: Ring) -> RingArray:
         """Wait for elements of another one."""
-        letter, number = Letter.of(ring, shape), self._number(role)
+        letter, number = Payload.for_array(ring, shape), self._number(role)
         tag, stream = self._dealer._tag.value, self._dealer._thread.stream
-        message = self._fellows.receive(number, letter.kind, tag, stream)
+        message = self._dealer_peers.receive(number, letter.expected, tag, stream)
         self._dealer.meter.online[self._dealer.step_name].received += message.nbytes
-        (array,) = letter.read(message)
+        (array,) = letter.decode(message)
         return array.reshape(shape)
 
     def _number(self, role: int) -> int:
-        return (self._client + role) % HOLDERS
+        return (self._s_holder_index + role) % N_HOLDERS
 
 
 def _parts(mask: Elements) -> tuple[RingArray, RingArray]:
-    assert isinstance(mask, Replicated)
+    assert isinstance(mask, ReplicatedElements)
     first, second = mask.parts
     return first.array, second.array

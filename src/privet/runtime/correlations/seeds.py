@@ -15,30 +15,30 @@ from dataclasses import dataclass
 from privet.arithmetic.prg import SEED_BYTES, derive_seed, fresh_seed
 from privet.errors import CorrelationError
 
-NAME_BYTES = 16
+RANDOMNESS_ID_BYTES = 16
 _CHECK_BYTES = 16
-START_BYTES = NAME_BYTES + 4 + SEED_BYTES + _CHECK_BYTES
-START_OF_THREE_BYTES = NAME_BYTES + 4 + 2 * (SEED_BYTES + _CHECK_BYTES)
+SEED_MESSAGE_BYTES = RANDOMNESS_ID_BYTES + 4 + SEED_BYTES + _CHECK_BYTES
+REPLICATED_SEED_MESSAGE_BYTES = RANDOMNESS_ID_BYTES + 4 + 2 * (SEED_BYTES + _CHECK_BYTES)
 
 
 @dataclass(frozen=True, repr=False)
-class Start:
+class SeedMessage:
     """What comes first from the dealer, to one participant."""
 
-    dealing: str
+    randomness_id: str
     """The dealing's name: random, public, and hashed into every tag, so that parts of two dealings
     never meet."""
-    number: int
+    participant_index: int
     """Which participant it is for."""
-    part: bytes
+    seed_part: bytes
     """The dealer's part of the seed."""
-    check: bytes
+    nonce_check: bytes
     """Tells whether the dealer had the participant's nonce."""
 
-    def seed(self, nonce: bytes) -> bytes:
+    def derive_checked_seed(self, nonce: bytes) -> bytes:
         """Return the seed; raise CorrelationError if the dealer had another nonce."""
-        seed = join_nonce(self.part, nonce)
-        if self.check != _check(seed):
+        seed = mix_nonce(self.seed_part, nonce)
+        if self.nonce_check != _check(seed):
             raise CorrelationError(
                 "the dealer's randomness was made with another nonce than ours: order it anew"
             )
@@ -46,45 +46,53 @@ class Start:
 
     def pack(self) -> bytes:
         """Return it as it is sent."""
-        name, number = bytes.fromhex(self.dealing), self.number.to_bytes(4, "little")
-        return name + number + self.part + self.check
+        name, number = (
+            bytes.fromhex(self.randomness_id),
+            self.participant_index.to_bytes(4, "little"),
+        )
+        return name + number + self.seed_part + self.nonce_check
 
     @classmethod
-    def unpack(cls, content: bytes) -> Start:
-        """Return what was sent, of START_BYTES bytes."""
-        name, rest = content[:NAME_BYTES], content[NAME_BYTES:]
+    def unpack(cls, content: bytes) -> SeedMessage:
+        """Return what was sent, of SEED_MESSAGE_BYTES bytes."""
+        name, rest = content[:RANDOMNESS_ID_BYTES], content[RANDOMNESS_ID_BYTES:]
         part, check = rest[4 : 4 + SEED_BYTES], rest[4 + SEED_BYTES :]
         return cls(name.hex(), int.from_bytes(rest[:4], "little"), part, check)
 
 
 @dataclass(frozen=True, repr=False)
-class StartOfThree:
+class ReplicatedSeedMessage:
     """What comes first from one of three dealers, to one participant: two of its three seeds."""
 
-    dealing: str
-    number: int
+    randomness_id: str
+    participant_index: int
     """Which participant it is for."""
-    seeds: tuple[bytes, bytes]
+    seed_parts: tuple[bytes, bytes]
     """Two parts of seeds, to be joined with the participant's nonce."""
-    checks: tuple[bytes, bytes]
+    nonce_checks: tuple[bytes, bytes]
 
     @classmethod
-    def of(cls, dealing: str, number: int, parts: Sequence[bytes], nonce: bytes) -> StartOfThree:
+    def for_participant(
+        cls, randomness_id: str, participant_index: int, parts: Sequence[bytes], nonce: bytes
+    ) -> ReplicatedSeedMessage:
         """Return what a participant with that nonce is sent."""
         one, other = parts
-        checks = _check(join_nonce(one, nonce)), _check(join_nonce(other, nonce))
-        return cls(dealing, number, (one, other), checks)
+        checks = _check(mix_nonce(one, nonce)), _check(mix_nonce(other, nonce))
+        return cls(randomness_id, participant_index, (one, other), checks)
 
     def pack(self) -> bytes:
         """Return it as it is sent."""
-        name, number = bytes.fromhex(self.dealing), self.number.to_bytes(4, "little")
-        return name + number + b"".join((*self.seeds, *self.checks))
+        name, number = (
+            bytes.fromhex(self.randomness_id),
+            self.participant_index.to_bytes(4, "little"),
+        )
+        return name + number + b"".join((*self.seed_parts, *self.nonce_checks))
 
     @classmethod
-    def unpack(cls, content: bytes) -> StartOfThree:
-        """Return what was sent, of START_OF_THREE_BYTES bytes."""
-        name, rest = content[:NAME_BYTES], content[NAME_BYTES + 4 :]
-        number = int.from_bytes(content[NAME_BYTES : NAME_BYTES + 4], "little")
+    def unpack(cls, content: bytes) -> ReplicatedSeedMessage:
+        """Return what was sent, of REPLICATED_SEED_MESSAGE_BYTES bytes."""
+        name, rest = content[:RANDOMNESS_ID_BYTES], content[RANDOMNESS_ID_BYTES + 4 :]
+        number = int.from_bytes(content[RANDOMNESS_ID_BYTES : RANDOMNESS_ID_BYTES + 4], "little")
         seeds, checks = rest[: 2 * SEED_BYTES], rest[2 * SEED_BYTES :]
         return cls(
             name.hex(),
@@ -94,22 +102,22 @@ class StartOfThree:
         )
 
 
-def seeds_of_three(
-    starts: Sequence[StartOfThree], nonce: bytes, dealers: Sequence[str]
+def combine_replicated_seeds(
+    starts: Sequence[ReplicatedSeedMessage], nonce: bytes, dealers: Sequence[str]
 ) -> list[bytes]:
     """Return a participant's three seeds; raise CorrelationError unless all dealers agree.
 
     Dealer k has the seeds k and k + 1, so each seed comes from two of them.
     """
     found = []
-    parts = same_seeds([start.seeds for start in starts], dealers)
+    parts = require_equal_seeds([start.seed_parts for start in starts], dealers)
     for k, start in enumerate(starts):
         before = starts[k - 1]
         names = f"{dealers[k]} and {dealers[k - 1]}"
-        if start.dealing != before.dealing:
+        if start.randomness_id != before.randomness_id:
             raise CorrelationError(f"{names} take part in two dealings: start all dealers anew")
-        seed = join_nonce(parts[k], nonce)
-        if not start.checks[0] == before.checks[1] == _check(seed):
+        seed = mix_nonce(parts[k], nonce)
+        if not start.nonce_checks[0] == before.nonce_checks[1] == _check(seed):
             raise CorrelationError(
                 f"the randomness of {names} was made with another nonce than ours: order it anew"
             )
@@ -117,45 +125,47 @@ def seeds_of_three(
     return found
 
 
-def same_seeds(told: Sequence[Sequence[bytes]], dealers: Sequence[str]) -> list[bytes]:
+def require_equal_seeds(
+    seeds_by_dealer: Sequence[Sequence[bytes]], dealers: Sequence[str]
+) -> list[bytes]:
     """Return three seeds, of which dealer k has told us k and k + 1; raise if two differ."""
-    for k, (own, _) in enumerate(told):
-        if own != told[k - 1][1]:
+    for k, (own, _) in enumerate(seeds_by_dealer):
+        if own != seeds_by_dealer[k - 1][1]:
             raise CorrelationError(
                 f"{dealers[k]} and {dealers[k - 1]} should have the same seed for us, and do not: "
                 "one of them is at fault; ask both, and start all anew"
             )
-    return [own for own, _ in told]
+    return [own for own, _ in seeds_by_dealer]
 
 
-def draw_seeds(nonces: Sequence[bytes]) -> tuple[list[Start], list[bytes]]:
+def draw_seeds(nonces: Sequence[bytes]) -> tuple[list[SeedMessage], list[bytes]]:
     """Draw the dealer's parts; return what each participant is sent, and all seeds."""
-    name = derive_seed(fresh_seed(), f"dealing {b''.join(nonces).hex()}")[:NAME_BYTES]
+    name = derive_seed(fresh_seed(), f"dealing {b''.join(nonces).hex()}")[:RANDOMNESS_ID_BYTES]
     parts = [fresh_seed() for _ in nonces]
-    seeds = [join_nonce(part, nonce) for part, nonce in zip(parts, nonces, strict=True)]
+    seeds = [mix_nonce(part, nonce) for part, nonce in zip(parts, nonces, strict=True)]
     starts = [
-        Start(name.hex(), number, part, _check(seed))
+        SeedMessage(name.hex(), number, part, _check(seed))
         for number, (part, seed) in enumerate(zip(parts, seeds, strict=True))
     ]
     return starts, seeds
 
 
-def draw_seeds_alone(n_parties: int) -> tuple[str, list[bytes]]:
+def draw_seeds_offline(n_parties: int) -> tuple[str, list[bytes]]:
     """Draw seeds for participants that are not there; return the dealing's name, and all seeds.
 
     The name follows from the seeds, so that a dealing that is repeated has the same.
     """
     seeds = [fresh_seed() for _ in range(n_parties)]
     whole = hashlib.sha256(b"".join(seeds)).digest()
-    return derive_seed(whole, "dealing")[:NAME_BYTES].hex(), seeds
+    return derive_seed(whole, "dealing")[:RANDOMNESS_ID_BYTES].hex(), seeds
 
 
-def mark_of(seed: bytes) -> str:
+def compute_seed_mark(seed: bytes) -> str:
     """Return what a seed is known by once it is used: tells nothing about it."""
     return derive_seed(seed, "used")[:_CHECK_BYTES].hex()
 
 
-def join_nonce(part: bytes, nonce: bytes) -> bytes:
+def mix_nonce(part: bytes, nonce: bytes) -> bytes:
     """Return a seed, made of a dealer's part and a participant's."""
     return derive_seed(part, f"nonce {nonce.hex()}")
 

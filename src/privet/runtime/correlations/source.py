@@ -20,40 +20,40 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from privet.arithmetic.prg import SEED_BYTES, Prg, Sampler, Sum, derive_seed, fresh_seed
+from privet.arithmetic.prg import SEED_BYTES, Prg, Sampler, SummedPrg, derive_seed, fresh_seed
 from privet.arithmetic.rings import Z64, Ring, RingArray
 from privet.arithmetic.shares import Share
 from privet.errors import CorrelationError, PeerMisbehavedError
 from privet.runtime.correlations.seeds import (
-    START_BYTES,
-    START_OF_THREE_BYTES,
-    Start,
-    StartOfThree,
+    REPLICATED_SEED_MESSAGE_BYTES,
+    SEED_MESSAGE_BYTES,
+    ReplicatedSeedMessage,
+    SeedMessage,
+    combine_replicated_seeds,
     draw_seeds,
-    seeds_of_three,
 )
-from privet.runtime.opening import ANNOUNCED, Letter, Link
+from privet.runtime.opening import EXPECTED_ANNOUNCEMENT, NetworkModel, Payload
 from privet.runtime.runtime import Runtime
 from privet.transport.channel import Channel, Expected
 
-CLOSING = Expected(np.dtype(np.uint8), (0,))
-_START = Expected(np.dtype(np.uint8), (START_BYTES,))
-_START_OF_THREE = Expected(np.dtype(np.uint8), (START_OF_THREE_BYTES,))
-NONCE = Expected(np.dtype(np.uint8), (SEED_BYTES,))
+EXPECTED_CLOSING_TAG = Expected(np.dtype(np.uint8), (0,))
+_START = Expected(np.dtype(np.uint8), (SEED_MESSAGE_BYTES,))
+_START_OF_THREE = Expected(np.dtype(np.uint8), (REPLICATED_SEED_MESSAGE_BYTES,))
+EXPECTED_NONCE = Expected(np.dtype(np.uint8), (SEED_BYTES,))
 
 
-class Sink(ABC):
+class CorrelationSender(ABC):
     """Where the dealer puts what it sends: live connections, or a file for each participant."""
 
     @abstractmethod
-    def start(self) -> tuple[str, Any]:
+    def distribute_seeds(self) -> tuple[str, Any]:
         """Share a seed with each participant; return the dealing's name, and all seeds."""
 
     @abstractmethod
     def send(self, party: int, array: RingArray, tag: int) -> None:
         """Send an array to one participant."""
 
-    def hear(self, party: int, tag: int) -> int | None:
+    def receive_announcement(self, party: int, tag: int) -> int | None:
         """Return a number that a participant announces; None, if nobody is there."""
         return None
 
@@ -62,22 +62,22 @@ class Sink(ABC):
         """Send the closing tag to all."""
 
 
-class Source(ABC):
+class CorrelationReceiver(ABC):
     """Where a participant gets what the dealer sent it."""
 
-    dealers: tuple[str, ...] = ()
+    online_dealers: tuple[str, ...] = ()
     """The names of dealers that are there."""
 
     @abstractmethod
-    def start(self, index: int) -> tuple[str, list[bytes]]:
+    def receive_seeds(self, participant_index: int) -> tuple[str, list[bytes]]:
         """Return what comes first: the name of the dealing, and the seeds shared with dealers."""
 
     @abstractmethod
-    def receive(self, expected: Expected, tag: int, step: str, dealer: int = 0) -> RingArray:
+    def receive(self, expected: Expected, tag: int, step: str, dealer_index: int = 0) -> RingArray:
         """Return the next array of a dealer, which must be that one."""
 
 
-def check_number(number: int, index: int) -> None:
+def check_participant_index(number: int, index: int) -> None:
     """Raise CorrelationError unless the dealer's randomness is for us."""
     if number != index:
         raise CorrelationError(
@@ -85,16 +85,16 @@ def check_number(number: int, index: int) -> None:
         )
 
 
-class Undealt(Source):
+class NoCorrelations(CorrelationReceiver):
     """No randomness, and no dealer: for programs that reveal shares, and compute nothing."""
 
-    def start(self, index: int) -> tuple[str, list[bytes]]:
+    def receive_seeds(self, participant_index: int) -> tuple[str, list[bytes]]:
         """Return a seed of our own, of which nothing is drawn."""
         return "none", [fresh_seed()]
 
-    def receive(self, expected: Expected, tag: int, step: str, dealer: int = 0) -> RingArray:
+    def receive(self, expected: Expected, tag: int, step: str, dealer_index: int = 0) -> RingArray:
         """Return the end of the program, which is all that comes."""
-        if expected != CLOSING:
+        if expected != EXPECTED_CLOSING_TAG:
             raise CorrelationError(f"{step}: needs randomness, and there is no dealer")
         return np.empty(0, dtype=np.uint8)
 
@@ -102,21 +102,23 @@ class Undealt(Source):
         """Do nothing, as there is nothing to close."""
 
 
-class LiveSink(Sink):
+class LiveSender(CorrelationSender):
     """A stream to each participant, which the dealer runs ahead on as far as memory allows."""
 
-    def __init__(self, channel: Channel, parties: Sequence[str], ahead: int = 64 << 20) -> None:
+    def __init__(
+        self, channel: Channel, parties: Sequence[str], max_backlog: int = 64 << 20
+    ) -> None:
         self._channel = channel
         self._parties = tuple(parties)
-        self._ahead = ahead
+        self._ahead = max_backlog
 
-    def start(self) -> tuple[str, Any]:
+    def distribute_seeds(self) -> tuple[str, Any]:
         """Wait for every participant's nonce, and send it our part of its seed."""
-        nonces = [self._channel.receive(name, NONCE).tobytes() for name in self._parties]
+        nonces = [self._channel.receive(name, EXPECTED_NONCE).tobytes() for name in self._parties]
         starts, seeds = draw_seeds(nonces)
         for start in starts:
-            self.send(start.number, np.frombuffer(start.pack(), dtype=np.uint8), 0)
-        return starts[0].dealing, seeds
+            self.send(start.participant_index, np.frombuffer(start.pack(), dtype=np.uint8), 0)
+        return starts[0].randomness_id, seeds
 
     def send(self, party: int, array: RingArray, tag: int) -> None:
         """Send, and then wait while every participant has plenty to take.
@@ -126,11 +128,11 @@ class LiveSink(Sink):
         dealers do not count: they take all in at once.
         """
         self._channel.send(self._parties[party], array, tag)
-        self._channel.wait_for_room(self._ahead, self._parties)
+        self._channel.wait_for_backlog(self._ahead, self._parties)
 
-    def hear(self, party: int, tag: int) -> int:
+    def receive_announcement(self, party: int, tag: int) -> int:
         """Wait for what a participant announces."""
-        return int(self._channel.receive(self._parties[party], ANNOUNCED, tag)[0])
+        return int(self._channel.receive(self._parties[party], EXPECTED_ANNOUNCEMENT, tag)[0])
 
     def close(self, tag: int) -> None:
         """Send the closing tag to all, and wait until everything has left."""
@@ -139,89 +141,99 @@ class LiveSink(Sink):
         self._channel.flush()
 
 
-class LiveSource(Source):
+class LiveReceiver(CorrelationReceiver):
     """The stream from the dealer, or one from each of three."""
 
     def __init__(self, channel: Channel, dealers: Sequence[str]) -> None:
         self._channel = channel
-        self.dealers = tuple(dealers)
+        self.online_dealers = tuple(dealers)
 
-    def start(self, index: int) -> tuple[str, list[bytes]]:
+    def receive_seeds(self, participant_index: int) -> tuple[str, list[bytes]]:
         """Send a nonce, and make seeds of it and of what is answered."""
         nonce = fresh_seed()
-        for dealer in self.dealers:
+        for dealer in self.online_dealers:
             self._channel.send(dealer, np.frombuffer(nonce, dtype=np.uint8))
-        if len(self.dealers) > 1:
+        if len(self.online_dealers) > 1:
             starts = [
-                StartOfThree.unpack(self.receive(_START_OF_THREE, 0, "start", k).tobytes())
-                for k in range(len(self.dealers))
+                ReplicatedSeedMessage.unpack(self.receive(_START_OF_THREE, 0, "start", k).tobytes())
+                for k in range(len(self.online_dealers))
             ]
             for each in starts:
-                check_number(each.number, index)
-            return starts[0].dealing, seeds_of_three(starts, nonce, self.dealers)
-        start = Start.unpack(self.receive(_START, 0, "start").tobytes())
-        check_number(start.number, index)
-        return start.dealing, [start.seed(nonce)]
+                check_participant_index(each.participant_index, participant_index)
+            return starts[0].randomness_id, combine_replicated_seeds(
+                starts, nonce, self.online_dealers
+            )
+        start = SeedMessage.unpack(self.receive(_START, 0, "start").tobytes())
+        check_participant_index(start.participant_index, participant_index)
+        return start.randomness_id, [start.derive_checked_seed(nonce)]
 
-    def receive(self, expected: Expected, tag: int, step: str, dealer: int = 0) -> RingArray:
+    def receive(self, expected: Expected, tag: int, step: str, dealer_index: int = 0) -> RingArray:
         """Wait for the next array from a dealer."""
         try:
-            return self._channel.receive(self.dealers[dealer], expected, tag)
+            return self._channel.receive(self.online_dealers[dealer_index], expected, tag)
         except PeerMisbehavedError as error:
             raise CorrelationError(str(error)) from None
 
 
-CLIENT, FIRST, SECOND = range(3)
+S_HOLDER, FIRST_T_HOLDER, SECOND_T_HOLDER = range(3)
 
 
-class Supplied(Runtime):
+class DealtSource(Runtime):
     """A participant's side of what the dealer does (`runtime.correlations.dealer`)."""
 
-    def __init__(self, index: int, n_parties: int, source: Source, link: Link | None) -> None:
-        super().__init__(n_parties, link)
+    def __init__(
+        self,
+        index: int,
+        n_parties: int,
+        receiver: CorrelationReceiver,
+        network: NetworkModel | None,
+    ) -> None:
+        super().__init__(n_parties, network)
         self.index = index
-        self._source = source
-        self.dealing_name, seeds = source.start(index)
-        self.note(self.dealing_name)
+        self._receiver = receiver
+        self.randomness_id, seeds = receiver.receive_seeds(index)
+        self.update_tag(self.randomness_id)
         self._dealers = len(seeds)
-        self._shared = Sum(Prg(derive_seed(seed, "shares")) for seed in seeds)
-        self._private = Sum(Prg(derive_seed(seed, "private")) for seed in seeds)
+        self._share_prg = SummedPrg(Prg(derive_seed(seed, "shares")) for seed in seeds)
+        self._private_prg = SummedPrg(Prg(derive_seed(seed, "private")) for seed in seeds)
         self._ended_early = False
 
     def uniform(self, shape: tuple[int, ...], ring: Ring) -> Share:
         """Return our share of a fresh uniform value, which the dealer knows."""
         place = self._next_place("uniform", shape, ring)
-        return Share(self._shared.uniform(place, shape, ring), ring)
+        return Share(self._share_prg.uniform(place, shape, ring), ring)
 
     def small(self, sampler: Sampler, shape: tuple[int, ...], ring: Ring) -> Share:
         """Return our share of small numbers, which is small, too."""
         place = self._next_place(sampler.__name__, shape, ring)
-        return Share(self._shared.sampled(sampler, place, shape, ring), ring)
+        return Share(self._share_prg.sample(sampler, place, shape, ring), ring)
 
     def derived(self, shape: tuple[int, ...], ring: Ring) -> Share:
         """Return our share of a value that the dealer derived from its masks."""
         place = self._next_place("derived", shape, ring)
-        part = self._shared.uniform(place, shape, ring)
-        letter = Letter.of(ring, shape)
-        if self._at.next_turn(letter.nbytes) == self.index:
-            sender = self._dealers_turn(SECOND) if self._dealers > 1 else 0
-            message = self._source.receive(letter.kind, self._tag.value, self.step_name, sender)
+        part = self._share_prg.uniform(place, shape, ring)
+        letter = Payload.for_array(ring, shape)
+        if self._draw_position.choose_correction_recipient(letter.nbytes) == self.index:
+            sender = self._find_dealer_in_role(SECOND_T_HOLDER) if self._dealers > 1 else 0
+            message = self._receiver.receive(
+                letter.expected, self._tag.value, self.step_name, sender
+            )
             traffic = self.meter.offline[self.step_name]
             traffic.messages += 1
             traffic.received += message.nbytes
-            (correction,) = letter.read(message)
-            ring.accumulate(part, correction.reshape(shape))
+            (correction,) = letter.decode(message)
+            ring.add_in_place(part, correction.reshape(shape))
         return Share(part, ring)
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp] | None:
         """Return a fresh uniform permutation that the dealer and its owner know; None to others."""
         place = self._next_place(f"permutation for {owner}", (length,), Z64)
-        return self._private.permutation(place, length) if owner == self.index else None
+        return self._private_prg.permutation(place, length) if owner == self.index else None
 
     def private(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
         """Return fresh uniform values that the dealer and their owner know; None to others."""
         place = self._next_place(f"private for {owner}", shape, ring)
-        return self._private.uniform(place, shape, ring) if owner == self.index else None
+        return self._private_prg.uniform(place, shape, ring) if owner == self.index else None
 
     def end_early(self) -> None:
         """Leave the rest of a file that was dealt ahead: a dealer that is there ends as we do."""
@@ -229,7 +241,9 @@ class Supplied(Runtime):
 
     def finish(self) -> None:
         """Check that the dealers have come to the same end."""
-        if self._ended_early and not self._source.dealers:
+        if self._ended_early and not self._receiver.online_dealers:
             return
         for dealer in range(self._dealers):
-            self._source.receive(CLOSING, self._tag.value, "end of the program", dealer)
+            self._receiver.receive(
+                EXPECTED_CLOSING_TAG, self._tag.value, "end of the program", dealer
+            )

@@ -28,32 +28,32 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from privet.errors import ParameterError, PeerError, PrivetError
-from privet.runtime.accounting import Ledger, Meter
-from privet.runtime.correlations.files import DealtSource, open_dealt
-from privet.runtime.correlations.replicated import Fellows
-from privet.runtime.local.network import Network, addresses
+from privet.runtime.accounting import DisclosureLedger, Meter
+from privet.runtime.correlations.files import PreprocessingReceiver, open_preprocessing
+from privet.runtime.correlations.replicated import DealerPeers
+from privet.runtime.local.network import Network, provide_addresses
 from privet.runtime.run import (
-    Dealt,
-    OnProgress,
+    DealerResult,
     Program,
-    check_dealers,
-    deal_ahead_metered,
-    dealer_names,
+    ProgressCallback,
+    check_dealer_count,
+    make_dealer_names,
+    preprocess_metered,
     run_dealer,
     run_party,
 )
-from privet.transport.memory import memory_channels
-from privet.transport.rendezvous import Member, connect, listen
+from privet.transport.memory import create_memory_channels
+from privet.transport.rendezvous import Member, connect_members, listen
 from privet.transport.sockets import SocketChannel
 from privet.transport.tls import Identity, create_identity
 
 
-def processes_with(module: str) -> SpawnContext | ForkServerContext:
+def create_process_context(module: str) -> SpawnContext | ForkServerContext:
     """Return what makes processes that have imported a module, and begin to import it.
 
     Where there can be no server to be copied, each of them imports it itself.
     """
-    if is_private(sys.version_info[:3]):
+    if is_fork_server_private(sys.version_info[:3]):
         # The server has a socket in the folder for temporary files, whose path may be too long, or
         # which may not be there.
         with contextlib.suppress(OSError):
@@ -64,7 +64,7 @@ def processes_with(module: str) -> SpawnContext | ForkServerContext:
     return multiprocessing.get_context("spawn")
 
 
-def is_private(version: tuple[int, ...]) -> bool:
+def is_fork_server_private(version: tuple[int, ...]) -> bool:
     """Tell whether nobody else can reach the server of a version of Python.
 
     Before 3.10.9 and 3.11.1 its socket has no file on Linux, and so no rights: any user of the
@@ -76,7 +76,7 @@ def is_private(version: tuple[int, ...]) -> bool:
 # For processes that share a machine: matrix products on one thread each, lest they fight over its
 # cores; and freed memory kept rather than returned, since new pages for large arrays cost more than
 # computing on them.
-TUNED = {
+PROCESS_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -84,10 +84,12 @@ TUNED = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
 }
 # The likeliest reason for a process that does not come up.
-_GUARD = "a script starts processes under if __name__ == '__main__', or takes network='memory'"
+_MAIN_GUARD_HINT = (
+    "a script starts processes under if __name__ == '__main__', or takes network='memory'"
+)
 
 
-class DealtFile(NamedTuple):
+class PreprocessingPaths(NamedTuple):
     """Where a participant finds correlations that were dealt ahead."""
 
     paths: tuple[Path, ...]
@@ -95,10 +97,10 @@ class DealtFile(NamedTuple):
     dealers: dict[str, str]
     """Their names and fingerprints."""
 
-    def taken(self) -> DealtSource:
+    def open_and_consume(self) -> PreprocessingReceiver:
         """Use the file, or files."""
-        source = open_dealt(self.paths, self.dealers)
-        source.take(self.paths[0].parent / "used")
+        source = open_preprocessing(self.paths, self.dealers)
+        source.consume(self.paths[0].parent / "used")
         return source
 
 
@@ -106,61 +108,64 @@ class DealtFile(NamedTuple):
 class _Progress:
     """A process's word of how much is done."""
 
-    done: int
+    n_done: int
 
 
 @dataclass(frozen=True)
-class _Seat:
+class _ProcessSpec:
     """What one process needs to take part."""
 
     name: str
     listener: socket.socket
     members: list[Member]
     identity: Identity
-    deadline: float
-    correlations: DealtFile | None
-    dealers: tuple[str, ...]
+    peer_timeout: float
+    preprocessing: PreprocessingPaths | None
+    dealer_names: tuple[str, ...]
 
     def connect(self) -> SocketChannel:
-        sockets = connect(self.name, self.members, self.listener, identity=self.identity)
-        return SocketChannel(self.name, sockets, self.deadline)
+        sockets = connect_members(self.name, self.members, self.listener, identity=self.identity)
+        return SocketChannel(self.name, sockets, self.peer_timeout)
 
 
-def in_processes(
+def run_in_processes(
     program: Program,
     names: list[str],
     data: list[Any],
-    files: list[DealtFile] | None,
+    preprocessing: list[PreprocessingPaths] | None,
     network: Network,
-    deadline: float,
-    on_progress: OnProgress | None,
+    peer_timeout: float,
+    on_progress: ProgressCallback | None,
     dealers: tuple[str, ...],
 ) -> dict[str, Any]:
     """Run a program as a process for each participant and dealer; return what comes of each."""
-    everybody = [*names, *dealers] if files is None else names
-    context = processes_with(_module(program))
+    everybody = [*names, *dealers] if preprocessing is None else names
+    context = create_process_context(_module(program))
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="privet-"))
         listeners = {name: stack.enter_context(listen()) for name in everybody}
         identities = {name: create_identity(name, folder) for name in everybody}
-        members = stack.enter_context(addresses(names, listeners, identities, network))
+        members = stack.enter_context(provide_addresses(names, listeners, identities, network))
         pipes: dict[Connection, str] = {}
         stack.enter_context(_tuned_environment())
         for index, name in enumerate(everybody):
             ours, theirs = context.Pipe(duplex=False)
-            file = None if files is None else files[index]
+            file = None if preprocessing is None else preprocessing[index]
             met = listeners[name], members[name], identities[name]
-            seat = _Seat(name, *met, deadline, file, dealers)
+            seat = _ProcessSpec(name, *met, peer_timeout, file, dealers)
             values = data[index] if name not in dealers else None
             process = context.Process(
-                target=_process, args=(theirs, seat, program, names, values), name=name, daemon=True
+                target=_run_process,
+                args=(theirs, seat, program, names, values),
+                name=name,
+                daemon=True,
             )
             process.start()
             theirs.close()
             pipes[ours] = name
             stack.callback(process.join)
             stack.callback(process.terminate)
-        return _await(pipes, on_progress)
+        return _collect_results(pipes, on_progress)
 
 
 def _module(program: Program) -> str:
@@ -172,7 +177,7 @@ def _module(program: Program) -> str:
 @contextlib.contextmanager
 def _tuned_environment() -> Iterator[None]:
     """Start processes with settings of ours, but for those that the user has set."""
-    ours = {name: value for name, value in TUNED.items() if name not in os.environ}
+    ours = {name: value for name, value in PROCESS_ENVIRONMENT.items() if name not in os.environ}
     os.environ.update(ours)
     try:
         yield
@@ -181,27 +186,33 @@ def _tuned_environment() -> Iterator[None]:
             del os.environ[name]
 
 
-def _process(pipe: Connection, seat: _Seat, program: Program, names: list[str], data: Any) -> None:
+def _run_process(
+    pipe: Connection, spec: _ProcessSpec, program: Program, names: list[str], data: Any
+) -> None:
     """Be one process of a simulation, and send what came out of it."""
     try:
-        if seat.name in seat.dealers:
-            pipe.send(run_dealer(program, names, seat.connect(), seat.dealers))
+        if spec.name in spec.dealer_names:
+            pipe.send(run_dealer(program, names, spec.connect(), spec.dealer_names))
         else:
-            index = names.index(seat.name)
+            index = names.index(spec.name)
             tell = (lambda done: pipe.send(_Progress(done))) if index == 0 else None
-            file = None if seat.correlations is None else seat.correlations.taken()
-            channel = seat.connect()
-            pipe.send(run_party(program, index, names, data, channel, file, tell, seat.dealers))
+            file = None if spec.preprocessing is None else spec.preprocessing.open_and_consume()
+            channel = spec.connect()
+            pipe.send(
+                run_party(program, index, names, data, channel, file, tell, spec.dealer_names)
+            )
     except Exception as error:
         known = isinstance(error, PrivetError)
-        told = error if known else RuntimeError(f"{seat.name}: {type(error).__name__}: {error}")
+        told = error if known else RuntimeError(f"{spec.name}: {type(error).__name__}: {error}")
         with contextlib.suppress(OSError):  # whoever started us may be gone
             pipe.send(told)
         if not known:
             raise
 
 
-def _await(pipes: dict[Connection, str], on_progress: OnProgress | None) -> dict[str, Any]:
+def _collect_results(
+    pipes: dict[Connection, str], on_progress: ProgressCallback | None
+) -> dict[str, Any]:
     found: dict[str, Any] = {}
     failures: list[BaseException] = []
     while pipes:
@@ -211,21 +222,21 @@ def _await(pipes: dict[Connection, str], on_progress: OnProgress | None) -> dict
             try:
                 message = pipe.recv()
             except EOFError:
-                message = RuntimeError(f"{name} ended without a result; {_GUARD}")
+                message = RuntimeError(f"{name} ended without a result; {_MAIN_GUARD_HINT}")
             if isinstance(message, _Progress):
                 if on_progress is not None:
-                    on_progress(message.done)
+                    on_progress(message.n_done)
                 continue
             del pipes[pipe]
             if isinstance(message, BaseException):
                 failures.append(message)
             else:
                 found[name] = message
-    raise_first(failures)
+    raise_root_cause(failures)
     return found
 
 
-def raise_first(failures: list[BaseException]) -> None:
+def raise_root_cause(failures: list[BaseException]) -> None:
     """Raise the failure that caused the others, which only lost a peer by it."""
     for failure in failures:
         if not isinstance(failure, PeerError):
@@ -240,7 +251,7 @@ class Outcome:
 
     results: list[Any] = field(default_factory=list)
     meters: list[Meter] = field(default_factory=list)
-    ledgers: list[Ledger] = field(default_factory=list)
+    ledgers: list[DisclosureLedger] = field(default_factory=list)
     peak_rss_mb: float = 0.0
     """The most memory that a process took: a participant's, or that of all of them."""
     dealer_seconds: float = 0.0
@@ -259,8 +270,8 @@ def simulate(
     network: str = "memory",
     dealer_link: str = "own",
     ahead: bool = False,
-    deadline: float = 10.0,
-    on_progress: OnProgress | None = None,
+    peer_timeout: float = 10.0,
+    on_progress: ProgressCallback | None = None,
     names: Sequence[str] | None = None,
     dealers: int = 1,
 ) -> Outcome:
@@ -276,22 +287,24 @@ def simulate(
         raise ParameterError(f"n_parties: a federation has at least 2, got {n_parties}")
     data = [None] * n_parties if inputs is None else list(inputs)
     names = [*(names or (f"party{index + 1}" for index in range(n_parties)))]
-    dealing = dealer_names(check_dealers(dealers))
+    dealing = make_dealer_names(check_dealer_count(dealers))
     for what, given in (("inputs", data), ("names", names), ("own names", {*names} - {*dealing})):
         if len(given) != n_parties:
             raise ParameterError(f"{what}: {len(given)} for {n_parties} participants")
     kind = Network.parse(network, dealer_link)
     with contextlib.ExitStack() as stack:
         files, started = None, time.perf_counter()
-        dealt_ahead: list[Dealt] = []
+        dealt_ahead: list[DealerResult] = []
         if ahead:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="privet-"))
-            files, dealt_ahead = _dealt_ahead(program, names, dealing, Path(folder))
+            files, dealt_ahead = _run_preprocessing(program, names, dealing, Path(folder))
         dealt_at = time.perf_counter()
         if kind.processes:
-            found = in_processes(program, names, data, files, kind, deadline, on_progress, dealing)
+            found = run_in_processes(
+                program, names, data, files, kind, peer_timeout, on_progress, dealing
+            )
         else:
-            found = _in_threads(program, names, data, files, on_progress, dealing)
+            found = _run_in_threads(program, names, data, files, on_progress, dealing)
     dealt = dealt_ahead or [found[name] for name in dealing]
     records = [found[name] for name in names]
     return Outcome(
@@ -305,40 +318,41 @@ def simulate(
     )
 
 
-def _dealt_ahead(
+def _run_preprocessing(
     program: Program, names: list[str], dealers: tuple[str, ...], folder: Path
-) -> tuple[list[DealtFile], list[Dealt]]:
+) -> tuple[list[PreprocessingPaths], list[DealerResult]]:
     """Deal into files, as one dealer or as three threads; return them, and what each took."""
     for name in dealers:
         (folder / name).mkdir()
     identities = {name: create_identity(name, folder / name) for name in dealers}
-    channels = memory_channels(dealers) if len(dealers) > 1 else {}
+    channels = create_memory_channels(dealers) if len(dealers) > 1 else {}
 
-    def deal(name: str) -> tuple[list[Path], Dealt]:
+    def deal(name: str) -> tuple[list[Path], DealerResult]:
         own = program, names, folder / name, identities[name], dict[str, Any]()
         if not channels:
-            return deal_ahead_metered(*own)
+            return preprocess_metered(*own)
         with channels[name] as channel:
-            fellows = Fellows(dealers.index(name), dealers, channel)
-            return deal_ahead_metered(*own, fellows=fellows)
+            fellows = DealerPeers(dealers.index(name), dealers, channel)
+            return preprocess_metered(*own, dealer_peers=fellows)
 
     with ThreadPoolExecutor(len(dealers)) as pool:
         found = list(pool.map(deal, dealers))
     fingerprints = {name: identity.fingerprint for name, identity in identities.items()}
     return [
-        DealtFile(paths, fingerprints) for paths in zip(*(paths for paths, _ in found), strict=True)
+        PreprocessingPaths(paths, fingerprints)
+        for paths in zip(*(paths for paths, _ in found), strict=True)
     ], [dealt for _, dealt in found]
 
 
-def _in_threads(
+def _run_in_threads(
     program: Program,
     names: list[str],
     data: list[Any],
-    files: list[DealtFile] | None,
-    on_progress: OnProgress | None,
+    files: list[PreprocessingPaths] | None,
+    on_progress: ProgressCallback | None,
     dealers: tuple[str, ...],
 ) -> dict[str, Any]:
-    channels = memory_channels([*names, *dealers] if files is None else names)
+    channels = create_memory_channels([*names, *dealers] if files is None else names)
     found: dict[str, Any] = {}
     failures: list[BaseException] = []
 
@@ -354,7 +368,7 @@ def _in_threads(
         watched = on_progress if index == 0 else None
 
         def body() -> Any:
-            taken = None if file is None else file.taken()
+            taken = None if file is None else file.open_and_consume()
             return run_party(program, index, names, data[index], channel, taken, watched, dealers)
 
         return body
@@ -370,5 +384,5 @@ def _in_threads(
         thread.start()
     for thread in threads:
         thread.join()
-    raise_first(failures)
+    raise_root_cause(failures)
     return found

@@ -34,7 +34,7 @@ _QUEUE = 1 << 20
 
 
 @dataclass
-class Link:
+class EmulatedLink:
     """A rate that everything on the link shares, and a delay."""
 
     delay: float
@@ -44,11 +44,11 @@ class Link:
     free_at: float = 0.0
 
     @property
-    def piece(self) -> int:
+    def chunk_bytes(self) -> int:
         """How many bytes are taken in at a time."""
         return max(_PIECE, int(self.rate * _PIECE_SECONDS))
 
-    def arrival(self, count: int, now: float) -> float:
+    def schedule_arrival(self, count: int, now: float) -> float:
         """Return when that many bytes, sent now, arrive."""
         self.free_at = max(now, self.free_at) + count / self.rate
         return self.free_at + self.delay
@@ -60,9 +60,9 @@ class Route:
 
     listener: socket.socket
     target: tuple[str, int]
-    forward: int
+    forward_link: int
     """Which link carries what the caller sends, as an index."""
-    backward: int
+    backward_link: int
 
 
 @dataclass
@@ -71,15 +71,15 @@ class _Pipe:
 
     source: socket.socket
     target: socket.socket
-    link: Link
+    link: EmulatedLink
     queue: deque[tuple[float, memoryview]] = field(default_factory=deque)
-    queued: int = 0
+    queued_bytes: int = 0
     ended: bool = False  # the source will send no more
     closed: bool = False  # and that has been passed on
 
-    def take_in(self, now: float) -> None:
+    def receive(self, now: float) -> None:
         try:
-            content = self.source.recv(self.link.piece)
+            content = self.source.recv(self.link.chunk_bytes)
         except BlockingIOError:
             return
         except OSError:
@@ -87,10 +87,10 @@ class _Pipe:
         if not content:
             self.ended = True
             return
-        self.queue.append((self.link.arrival(len(content), now), memoryview(content)))
-        self.queued += len(content)
+        self.queue.append((self.link.schedule_arrival(len(content), now), memoryview(content)))
+        self.queued_bytes += len(content)
 
-    def let_out(self, now: float) -> None:
+    def deliver(self, now: float) -> None:
         with contextlib.suppress(BlockingIOError):
             while self.queue and self.queue[0][0] <= now:
                 due, content = self.queue[0]
@@ -102,7 +102,7 @@ class _Pipe:
                     self.queue.clear()
                     self.ended = True
                     break
-                self.queued -= count
+                self.queued_bytes -= count
                 if count == len(content):
                     self.queue.popleft()
                 else:
@@ -113,7 +113,7 @@ class _Pipe:
                 self.target.shutdown(socket.SHUT_WR)
 
 
-def relay(routes: Sequence[Route], links: Sequence[Link]) -> None:
+def run_relay(routes: Sequence[Route], links: Sequence[EmulatedLink]) -> None:
     """Carry connections until this process, or the one that started it, is ended."""
     parent = multiprocessing.parent_process()
     watched = [parent.sentinel] if parent is not None else []
@@ -125,7 +125,7 @@ def relay(routes: Sequence[Route], links: Sequence[Link]) -> None:
         now = time.monotonic()
         pipes = [pipe for pipe in pipes if not pipe.closed]
         readers: dict[Any, _Pipe | None] = dict.fromkeys(doors)
-        readers |= {p.source: p for p in pipes if not p.ended and p.queued < _QUEUE}
+        readers |= {p.source: p for p in pipes if not p.ended and p.queued_bytes < _QUEUE}
         # A target is asked for room only when something is due; before that, time decides.
         writers = {p.target: p for p in pipes if p.queue and p.queue[0][0] <= now}
         times = [p.queue[0][0] for p in pipes if p.queue and p.queue[0][0] > now]
@@ -139,13 +139,13 @@ def relay(routes: Sequence[Route], links: Sequence[Link]) -> None:
             if pipe is None:
                 pipes += _admit(doors[ready], links)
             else:
-                pipe.take_in(now)
+                pipe.receive(now)
         for pipe in pipes:
             if pipe.target in writable or pipe.ended or (pipe.queue and pipe.queue[0][0] <= now):
-                pipe.let_out(now)
+                pipe.deliver(now)
 
 
-def _admit(route: Route, links: Sequence[Link]) -> list[_Pipe]:
+def _admit(route: Route, links: Sequence[EmulatedLink]) -> list[_Pipe]:
     caller, _ = route.listener.accept()
     try:
         called = socket.create_connection(route.target, timeout=5)
@@ -156,16 +156,16 @@ def _admit(route: Route, links: Sequence[Link]) -> list[_Pipe]:
         end.setblocking(False)
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return [
-        _Pipe(caller, called, links[route.forward]),
-        _Pipe(called, caller, links[route.backward]),
+        _Pipe(caller, called, links[route.forward_link]),
+        _Pipe(called, caller, links[route.backward_link]),
     ]
 
 
 @contextlib.contextmanager
-def emulate(routes: Sequence[Route], links: Sequence[Link]) -> Any:
+def emulate_links(routes: Sequence[Route], links: Sequence[EmulatedLink]) -> Any:
     """Run a relay in a process of its own for as long as the context lasts."""
     process = multiprocessing.get_context("spawn").Process(
-        target=relay, args=(list(routes), list(links)), daemon=True
+        target=run_relay, args=(list(routes), list(links)), daemon=True
     )
     process.start()
     try:
@@ -226,7 +226,7 @@ NETWORKS = tuple(_NETWORKS)
 
 
 @contextlib.contextmanager
-def addresses(
+def provide_addresses(
     names: list[str],
     listeners: dict[str, socket.socket],
     identities: dict[str, Identity],
@@ -248,9 +248,9 @@ def addresses(
     rate, delay = network.mbit * 1e6 / 8, network.delay_ms / 1000
     with contextlib.ExitStack() as stack:
 
-        def route(calling: str, called: str, forward: int, backward: int) -> Route:
+        def route(is_client: str, called: str, forward: int, backward: int) -> Route:
             door = stack.enter_context(listen())
-            found[calling][called] = door.getsockname()[:2]
+            found[is_client][called] = door.getsockname()[:2]
             return Route(door, direct[called], forward, backward)
 
         routes = [
@@ -258,21 +258,21 @@ def addresses(
             for calling, name in enumerate(names)
             for called in range(calling)
         ]
-        links = [Link(delay, rate) for _ in (names[:1] if network.shared else names)]
+        links = [EmulatedLink(delay, rate) for _ in (names[:1] if network.shared else names)]
         dealers = [name for name in found if name not in names]
         for number, dealer in enumerate(dealers):
             if network.dealer_link == "own":
                 apart = [route(dealer, name, 0, 0) for name in names]
-                stack.enter_context(emulate(apart, [Link(delay, rate)]))
+                stack.enter_context(emulate_links(apart, [EmulatedLink(delay, rate)]))
                 # Two dealers have a line between them, with the full rate each way.
                 for other in dealers[:number]:
-                    line = [Link(delay, rate), Link(delay, rate)]
-                    stack.enter_context(emulate([route(dealer, other, 0, 1)], line))
+                    line = [EmulatedLink(delay, rate), EmulatedLink(delay, rate)]
+                    stack.enter_context(emulate_links([route(dealer, other, 0, 1)], line))
             elif network.dealer_link == "shared":
                 # Where each participant has a link, the dealer's bytes take the receiver's.
                 ends = [0 if network.shared else called for called in range(len(names))]
                 routes += [
                     route(dealer, name, end, end) for name, end in zip(names, ends, strict=True)
                 ]
-        stack.enter_context(emulate(routes, links))
+        stack.enter_context(emulate_links(routes, links))
         yield {a: [member(b, address) for b, address in found[a].items()] for a in found}

@@ -16,13 +16,13 @@ from fractions import Fraction
 from math import isqrt
 
 from privet.arithmetic.fixed_point import ceil_log2, floor_log2
-from privet.arithmetic.ring_lwe import ERROR_BITS, SAFE_BITS
-from privet.arithmetic.ring_lwe import MOST_BITS as MOST_ROW_BITS
-from privet.arithmetic.rings import Ring, integers_modulo
+from privet.arithmetic.ring_lwe import BINOMIAL_ERROR_BITS, SAFE_MODULUS_BITS
+from privet.arithmetic.ring_lwe import MAX_MODULUS_BITS as MOST_ROW_BITS
+from privet.arithmetic.rings import Ring, get_integer_ring
 from privet.errors import ParameterError
 from privet.gates.masked.functions import SCORE_BITS
 from privet.spec.plan import Plan
-from privet.spec.sampling import LARGEST_WEIGHT, WEIGHT_BITS
+from privet.spec.sampling import MAX_SAMPLE_WEIGHT, SAMPLE_WEIGHT_BITS
 
 _OF_L2 = Fraction(1, 25)
 """How much of l2 noise may take from a sum of second derivatives: reciprocals allow for 7%."""
@@ -30,120 +30,130 @@ _OF_L2_BY_ROUNDING = Fraction(1, 50)
 _OF_G = Fraction(1, 8)
 """How much noise may take from a sum of first derivatives, in parts of l2: with many rows, what
 rounding does is no measure any more, since a small leaf has the noise of all rows."""
-_ROUNDING = 60
+_ROUNDING_VARIANCE_FACTOR = 60
 """Errors as large as what rounding at random does are so many times finer, squared."""
 
 
-def most_noise(plan: Plan) -> int:
+def compute_max_noise(plan: Plan) -> int:
     """Return what no sum is off by more than, in units of rows."""
-    variance = ERROR_BITS * plan.errors * plan.n_samples * plan.params.depth // 4
+    variance = BINOMIAL_ERROR_BITS * plan.n_lattice_errors * plan.n_samples * plan.params.depth // 4
     return 8 * (isqrt(variance) + 1)
 
 
-def finer_bits(plan: Plan) -> int:
+def count_extra_bits(plan: Plan) -> int:
     """Return how many more bits make errors move sums no more than rounding does without them."""
-    return -(-ceil_log2(Fraction(_ROUNDING * plan.errors)) // 2)
+    return -(-ceil_log2(Fraction(_ROUNDING_VARIANCE_FACTOR * plan.n_lattice_errors)) // 2)
 
 
-def curvature_bits(plan: Plan) -> int:
+def count_hessian_bits(plan: Plan) -> int:
     """Return how many fraction bits second derivatives of rows need, at least."""
-    return ceil_log2(most_noise(plan) / (_OF_L2 * Fraction(plan.params.l2)))
+    return ceil_log2(compute_max_noise(plan) / (_OF_L2 * Fraction(plan.params.l2)))
 
 
-def gradient_bits(plan: Plan) -> int:
+def count_gradient_bits(plan: Plan) -> int:
     """Return how many fraction bits first derivatives of rows need for leaves of any size.
 
     Eight deviations move no leaf value by more than an eighth of the label's unit, then.
     """
-    return ceil_log2(most_noise(plan) / (_OF_G * Fraction(plan.params.l2)))
+    return ceil_log2(compute_max_noise(plan) / (_OF_G * Fraction(plan.params.l2)))
 
 
-def count_bits(plan: Plan) -> int:
+def count_fraction_bits_of_counts(plan: Plan) -> int:
     """Return how many fraction bits sums of counts need, at least, since they are rounded."""
-    return max(0, ceil_log2(plan.errors / (_OF_L2_BY_ROUNDING * Fraction(plan.params.l2))))
+    return max(
+        0, ceil_log2(plan.n_lattice_errors / (_OF_L2_BY_ROUNDING * Fraction(plan.params.l2)))
+    )
 
 
-def sum_bits(plan: Plan, most: int) -> int:
+def choose_sum_bits(plan: Plan, max_bits: int) -> int:
     """Return the fraction bits of sums of second derivatives, if what they may have is enough."""
-    if most < count_bits(plan):
+    if max_bits < count_fraction_bits_of_counts(plan):
         raise ParameterError(
-            f"masks: {plan.n_samples} samples leave lattice masks {most} bits below a count, and "
-            f"l2 {plan.params.l2:g} needs {count_bits(plan)}: use a larger l2 or fewer samples"
+            f"masks: {plan.n_samples} samples leave lattice masks {max_bits} bits below a count, "
+            "and "
+            f"l2 {plan.params.l2:g} needs {count_fraction_bits_of_counts(plan)}: use a larger l2 "
+            "or fewer samples"
         )
     # Two more than rounding needs: it moves sums by less than errors do.
-    return min(most, count_bits(plan) + 2)
+    return min(max_bits, count_fraction_bits_of_counts(plan) + 2)
 
 
-def check_bits(plan: Plan, bits: int, most: int) -> None:
+def check_modulus_bits(plan: Plan, bits: int, max_bits: int) -> None:
     """Refuse a modulus that is too large to be safe, or for our words."""
-    if bits > most:
+    if bits > max_bits:
         raise ParameterError(
             f"masks: lattice masks of {plan.n_samples} samples with l2 {plan.params.l2:g} would "
-            f"need {bits} bits, and have {most}: use a larger l2 or fewer samples"
+            f"need {bits} bits, and have {max_bits}: use a larger l2 or fewer samples"
         )
 
 
-MOST_BITS = 36
+MAX_NARROW_BITS = 36
 """Of narrow sums: products with uniformly masked indicators are computed that far."""
-LEAST_FRACTION, LEAST_WIDE_FRACTION = 12, 14
-_MOST_FRACTION = 20
+MIN_FRACTION_BITS, MIN_WIDE_FRACTION_BITS = 12, 14
+_MAX_FRACTION_BITS = 20
 _USUAL_WIDE_H = 16  # fraction bits of wide sums of second derivatives, where there is room
 _FINER = 22  # fraction bits of derivatives before they are multiplied with weights
 _FINER_LIFTED = 26  # ... or lifted
-_FEWEST_OF_SIGMOID = 36  # with fewer, its waves are rounded more than what sums ask for
+_MIN_SIGMOID_BITS = 36  # with fewer, its waves are rounded more than what sums ask for
 _WORD, _COUNT = 32, 16  # a regression's rings are at least words, which need no packing
 # Rounding moves sums by a unit for every sample, at most.
 _SLACK = Fraction(99, 100)
-LARGEST_Y, LARGEST_WIDE_Y = 1 << 33, 1 << 45
+MAX_REGULARISED_HESSIAN, MAX_WIDE_REGULARISED_HESSIAN = 1 << 33, 1 << 45
 """What y, narrow or wide, stays below: with what it is multiplied with, it fits a word."""
-_MOST_DRAWN_FRACTION = 18  # leaves room for residuals of rows that are not drawn for long
+_MAX_SAMPLED_FRACTION_BITS = 18  # leaves room for residuals of rows that are not drawn for long
 
 
 @dataclass(frozen=True)
-class Units:
+class GradientUnits:
     """The units of derivatives in one training."""
 
     g_bits: int
     """Fraction bits of first derivatives."""
     g_ring: Ring
-    g_limit: int
+    max_gradient_sum: int
     """No sum of first derivatives is larger, in their units."""
-    stretch: Fraction
+    label_stretch: Fraction
     """What labels in a unit of their own are multiplied with, to use the ring's last bit."""
     h_bits: int
     """Fraction bits of second derivatives: 0 where they are 0 or 1, a weight's where they are 0 or
     that."""
     h_ring: Ring
-    h_limit: int
+    max_hessian_sum: int
     """No sum of second derivatives is larger, in their units."""
     h_slack: int
     """Nor less than minus this: those of certain samples are zero, give or take a rounding."""
-    counts: bool
+    has_constant_hessians: bool
     """Whether second derivatives are 1, or the weights."""
-    g_more: int = 0
+    g_extra_bits: int = 0
     """Fraction bits that rows have beyond sums: with lattice masks, some."""
-    h_more: int = 0
-    wide: bool = False
+    h_extra_bits: int = 0
+    is_wide: bool = False
     """Whether sums have more than 36 bits, which lattice masks allow for."""
 
     @property
-    def largest_y(self) -> int:
+    def max_regularised_hessian(self) -> int:
         """What a sum of second derivatives and l2 stays below, in its own unit."""
-        return LARGEST_WIDE_Y if self.wide else LARGEST_Y
+        return MAX_WIDE_REGULARISED_HESSIAN if self.is_wide else MAX_REGULARISED_HESSIAN
 
     @property
-    def rows(self) -> tuple[tuple[int, Ring], tuple[int, Ring]]:
+    def row_formats(self) -> tuple[tuple[int, Ring], tuple[int, Ring]]:
         """The fraction bits and the rings of rows' first and second derivatives."""
         return (
-            (self.g_bits + self.g_more, integers_modulo(self.g_ring.bits + self.g_more)),
-            (self.h_bits + self.h_more, integers_modulo(self.h_ring.bits + self.h_more)),
+            (
+                self.g_bits + self.g_extra_bits,
+                get_integer_ring(self.g_ring.bits + self.g_extra_bits),
+            ),
+            (
+                self.h_bits + self.h_extra_bits,
+                get_integer_ring(self.h_ring.bits + self.h_extra_bits),
+            ),
         )
 
     @property
     def sigmoid_bits(self) -> int:
         """Fraction bits of the sigmoid: of 64 bits, those that go leave derivatives."""
-        if self.lifts_rows:
-            return _FEWEST_OF_SIGMOID
+        if self.must_lift_rows:
+            return _MIN_SIGMOID_BITS
         return 64 - self._whole_bits
 
     @property
@@ -155,159 +165,177 @@ class Units:
     @property
     def _finer_bits(self) -> int:
         """Fraction bits of derivatives before they are multiplied with weights."""
-        return min(_FINER, 64 - WEIGHT_BITS - self._whole_bits)
+        return min(_FINER, 64 - SAMPLE_WEIGHT_BITS - self._whole_bits)
 
     @property
-    def lifts_rows(self) -> bool:
+    def must_lift_rows(self) -> bool:
         """Whether derivatives are masked once more, in rings just wide enough for each of them.
 
         A share that bits are dropped from has room for sums above the point, and if these are of
         very many rows, there is too little left below it for a classification's derivatives.
         """
-        return self.wide and not self.counts and 64 - self._whole_bits < _FEWEST_OF_SIGMOID
+        return (
+            self.is_wide
+            and not self.has_constant_hessians
+            and 64 - self._whole_bits < _MIN_SIGMOID_BITS
+        )
 
     @property
-    def weights(self) -> tuple[int, Ring]:
+    def weight_format(self) -> tuple[int, Ring]:
         """The fraction bits and the ring of weights: the second derivatives', if they are these."""
-        if self.counts:
+        if self.has_constant_hessians:
             return self.h_bits, self.h_ring
-        return WEIGHT_BITS, integers_modulo(ceil_log2(LARGEST_WEIGHT << WEIGHT_BITS) + 2)
+        return SAMPLE_WEIGHT_BITS, get_integer_ring(
+            ceil_log2(MAX_SAMPLE_WEIGHT << SAMPLE_WEIGHT_BITS) + 2
+        )
 
     @property
-    def unweighted(self) -> tuple[tuple[int, Ring], tuple[int, Ring]]:
+    def unweighted_formats(self) -> tuple[tuple[int, Ring], tuple[int, Ring]]:
         """The same of derivatives that are to be multiplied with weights, and rounded once more.
 
         Each, not their sums: a classification's are at most 1 and 1/4.
         """
-        if not self.counts:
-            bits = _FINER_LIFTED if self.lifts_rows else self._finer_bits
-            return (bits, integers_modulo(bits + 3)), (bits, integers_modulo(bits + 2))
+        if not self.has_constant_hessians:
+            bits = _FINER_LIFTED if self.must_lift_rows else self._finer_bits
+            return (bits, get_integer_ring(bits + 3)), (bits, get_integer_ring(bits + 2))
         more = min(4, SCORE_BITS - self.g_bits)
-        finer = (self.g_bits + more, integers_modulo(self.g_ring.bits + more))
+        finer = (self.g_bits + more, get_integer_ring(self.g_ring.bits + more))
         return finer, finer
 
     @classmethod
-    def narrow(cls, plan: Plan) -> Units:
+    def choose_narrow(cls, plan: Plan) -> GradientUnits:
         """Choose units of sums of up to 36 bits; raise ParameterError if none will do."""
         objective, n_samples = plan.objective, plan.n_samples
-        bound, wanted = _largest_sum(plan), _wanted_fraction(plan)
-        counts = objective.unit_curvature
-        bits = min(MOST_BITS, ceil_log2(bound * (1 << wanted) / _SLACK) + 2)
+        bound, wanted = _compute_max_gradient_sum(plan), _wanted_fraction(plan)
+        counts = objective.constant_hessian
+        bits = min(MAX_NARROW_BITS, ceil_log2(bound * (1 << wanted) / _SLACK) + 2)
         bits = max(bits, _WORD) if counts else bits
-        g_bits = min(_MOST_FRACTION, floor_log2(_SLACK * (1 << (bits - 2)) / bound))
-        if g_bits < LEAST_FRACTION:
+        g_bits = min(_MAX_FRACTION_BITS, floor_log2(_SLACK * (1 << (bits - 2)) / bound))
+        if g_bits < MIN_FRACTION_BITS:
             raise ParameterError(
-                f"protocol: masked sums gradients with at least {LEAST_FRACTION} fraction bits, "
+                f"protocol: masked sums gradients with at least {MIN_FRACTION_BITS} fraction bits, "
                 f"and {n_samples} samples leave {g_bits}: use lattice masks, or fewer samples"
             )
         # As many for second derivatives, or more, if l2 is small: what rounding makes of many tiny
         # ones must be small against it.
         h_bits = 0
-        if counts and plan.weighted:
+        if counts and plan.is_weighted:
             # The ring of first derivatives is the widest: indicators are published over it.
-            h_bits = min(WEIGHT_BITS, bits - 2 - ceil_log2(Fraction(n_samples)))
-        if counts and plan.errors:
+            h_bits = min(SAMPLE_WEIGHT_BITS, bits - 2 - ceil_log2(Fraction(n_samples)))
+        if counts and plan.n_lattice_errors:
             h_bits = _bits_of_noisy_counts(plan, bits)
         if not counts:
-            most = MOST_BITS - 2 - ceil_log2(objective.largest_curvature * n_samples)
+            most = MAX_NARROW_BITS - 2 - ceil_log2(objective.max_hessian * n_samples)
             h_bits = min(most, max(wanted, ceil_log2(_rounding(plan))))
         g_more = h_more = 0
-        if plan.errors:
-            g_more = finer_bits(plan)
-            h_more = max(0 if counts else finer_bits(plan), curvature_bits(plan) - h_bits)
+        if plan.n_lattice_errors:
+            g_more = count_extra_bits(plan)
+            h_more = max(0 if counts else count_extra_bits(plan), count_hessian_bits(plan) - h_bits)
         return cls._of(plan, bits, (g_bits, g_more), (h_bits, h_more), wide=False)
 
     @classmethod
-    def wide_ones(cls, plan: Plan) -> Units:
+    def choose_wide(cls, plan: Plan) -> GradientUnits:
         """Choose units of wider sums, for lattice masks; raise ParameterError if none will do.
 
         Rows have the bits that noise asks for, and these are what is sent for every node. So sums
         have as many as are of use to scores and leaves.
         """
-        assert plan.errors
-        g_bits = max(LEAST_WIDE_FRACTION, _wanted_fraction(plan))
-        bits = ceil_log2(_largest_sum(plan) * (1 << g_bits) / _SLACK) + 2
-        largest = plan.objective.largest_curvature * plan.n_samples
-        most = floor_log2(LARGEST_WIDE_Y / (largest + 1)) - 1
-        h_bits = max(sum_bits(plan, most), min(most, _USUAL_WIDE_H))
-        g_more = max(finer_bits(plan), gradient_bits(plan) - g_bits)
-        rows = 0 if plan.objective.unit_curvature else _wanted_fraction(plan) + finer_bits(plan)
-        h_more = max(rows, curvature_bits(plan), h_bits) - h_bits
+        assert plan.n_lattice_errors
+        g_bits = max(MIN_WIDE_FRACTION_BITS, _wanted_fraction(plan))
+        bits = ceil_log2(_compute_max_gradient_sum(plan) * (1 << g_bits) / _SLACK) + 2
+        largest = plan.objective.max_hessian * plan.n_samples
+        most = floor_log2(MAX_WIDE_REGULARISED_HESSIAN / (largest + 1)) - 1
+        h_bits = max(choose_sum_bits(plan, most), min(most, _USUAL_WIDE_H))
+        g_more = max(count_extra_bits(plan), count_gradient_bits(plan) - g_bits)
+        rows = (
+            0
+            if plan.objective.constant_hessian
+            else _wanted_fraction(plan) + count_extra_bits(plan)
+        )
+        h_more = max(rows, count_hessian_bits(plan), h_bits) - h_bits
         return cls._of(plan, bits, (g_bits, g_more), (h_bits, h_more), wide=True)
 
     @classmethod
     def _of(
         cls, plan: Plan, bits: int, of_g: tuple[int, int], of_h: tuple[int, int], *, wide: bool
-    ) -> Units:
+    ) -> GradientUnits:
         """Return units of so many bits of sums, fraction bits of these, and more of rows."""
-        objective, n_samples, bound = plan.objective, plan.n_samples, _largest_sum(plan)
+        objective, n_samples, bound = (
+            plan.objective,
+            plan.n_samples,
+            _compute_max_gradient_sum(plan),
+        )
         (g_bits, g_more), (h_bits, h_more) = of_g, of_h
-        counts = objective.unit_curvature
-        if plan.checks_squares:
-            g_bits = min(g_bits, _MOST_DRAWN_FRACTION)
+        counts = objective.constant_hessian
+        if plan.must_check_residuals:
+            g_bits = min(g_bits, _MAX_SAMPLED_FRACTION_BITS)
             _check_reach(plan, Fraction(1 << (bits - 2), 1 << g_bits))
         stretch = Fraction(1)
-        if objective.own_unit:
+        if objective.normalised_label:
             stretch = min(Fraction(2), _SLACK * (1 << (bits - 2 - g_bits)) / bound)
-        h_limit = int(objective.largest_curvature * n_samples * (1 << h_bits))
-        if counts and plan.weighted:
+        h_limit = int(objective.max_hessian * n_samples * (1 << h_bits))
+        if counts and plan.is_weighted:
             h_limit += n_samples  # what rounding may add to weights
         h_slack = 0 if counts else 8 * isqrt(n_samples) + 16
         g_limit = int(bound * stretch * (1 << g_bits)) + n_samples
-        if plan.errors:
+        if plan.n_lattice_errors:
             g_more = min(g_more, SCORE_BITS - g_bits)
-            h_slack = (most_noise(plan) >> h_more) + 1 + plan.errors
+            h_slack = (compute_max_noise(plan) >> h_more) + 1 + plan.n_lattice_errors
             h_limit += h_slack
-            g_limit += (most_noise(plan) >> g_more) + 1 + plan.errors
+            g_limit += (compute_max_noise(plan) >> g_more) + 1 + plan.n_lattice_errors
         # Counts are exact, but for noise, which is as much below zero as above their limit.
         rounding = h_slack if counts else n_samples + 2 * h_slack
         width = (h_limit + rounding).bit_length() + 1
         if wide or not counts:
             bits = max(bits, width)  # the widest ring, though few rows may be drawn for a table
-        if plan.errors:
-            most = MOST_ROW_BITS if wide else min(SAFE_BITS.values())
-            check_bits(plan, max(bits + g_more, width + h_more), most)
+        if plan.n_lattice_errors:
+            most = MOST_ROW_BITS if wide else min(SAFE_MODULUS_BITS.values())
+            check_modulus_bits(plan, max(bits + g_more, width + h_more), most)
         found = cls(
             g_bits=g_bits,
-            g_ring=integers_modulo(bits),
-            g_limit=g_limit,
-            stretch=stretch,
+            g_ring=get_integer_ring(bits),
+            max_gradient_sum=g_limit,
+            label_stretch=stretch,
             h_bits=h_bits,
-            h_ring=integers_modulo(max(width, _COUNT) if counts else width),
-            h_limit=h_limit,
+            h_ring=get_integer_ring(max(width, _COUNT) if counts else width),
+            max_hessian_sum=h_limit,
             h_slack=h_slack,
-            counts=counts,
-            g_more=g_more,
-            h_more=h_more,
-            wide=wide,
+            has_constant_hessians=counts,
+            g_extra_bits=g_more,
+            h_extra_bits=h_more,
+            is_wide=wide,
         )
-        if plan.weighted and not counts:
+        if plan.is_weighted and not counts:
             _check_weights(plan, found._finer_bits)
         return found
 
 
-def _largest_sum(plan: Plan) -> Fraction:
+def _compute_max_gradient_sum(plan: Plan) -> Fraction:
     """Return what no sum of first derivatives is larger than."""
-    return plan.objective.largest_sum(
+    return plan.objective.max_gradient_sum(
         plan.n_samples,
         Fraction(plan.params.l2),
-        plan.params.leaves,
+        plan.params.n_leaves,
         centred=plan.params.base_score is None,
-        drawn=_weight_of_drawn(plan),
+        n_sampled=_compute_sampled_weight(plan),
     )
 
 
 def _wanted_fraction(plan: Plan) -> int:
     """Return how many fraction bits first derivatives should have: the more rows, the fewer."""
-    usual, size = (17, 1 << 14) if plan.objective.unit_curvature else (18, 24_000)
-    return min(_MOST_FRACTION, usual - floor_log2(Fraction(plan.n_samples, size)) // 2)
+    usual, size = (17, 1 << 14) if plan.objective.constant_hessian else (18, 24_000)
+    return min(_MAX_FRACTION_BITS, usual - floor_log2(Fraction(plan.n_samples, size)) // 2)
 
 
 def _bits_of_noisy_counts(plan: Plan, g_width: int) -> int:
     """Return the fraction bits of narrow sums of counts that are noisy."""
     whole = ceil_log2(Fraction(plan.n_samples + 1))
-    most = min(WEIGHT_BITS, g_width - 2 - whole, floor_log2(Fraction(LARGEST_Y)) - 1 - whole)
-    return sum_bits(plan, most)
+    most = min(
+        SAMPLE_WEIGHT_BITS,
+        g_width - 2 - whole,
+        floor_log2(Fraction(MAX_REGULARISED_HESSIAN)) - 1 - whole,
+    )
+    return choose_sum_bits(plan, most)
 
 
 def _rounding(plan: Plan) -> Fraction:
@@ -325,25 +353,27 @@ def _check_weights(plan: Plan, bits: int) -> None:
         )
 
 
-def _weight_of_drawn(plan: Plan) -> int | None:
+def _compute_sampled_weight(plan: Plan) -> int | None:
     """Return what no drawn rows weigh more than together; None if that bounds no sum."""
-    if plan.n_drawn == plan.n_samples and not plan.checks_squares:
+    if plan.n_sampled == plan.n_samples and not plan.must_check_residuals:
         return None
-    return plan.n_samples if plan.weighted else plan.n_drawn
+    return plan.n_samples if plan.is_weighted else plan.n_sampled
 
 
-def _check_reach(plan: Plan, signed: Fraction) -> None:
+def _check_reach(plan: Plan, max_signed: Fraction) -> None:
     """Refuse tables that could move a score by more than rings tell apart before it is checked.
 
     Of a row that is drawn, a residual of up to three times what is signed in its ring is not taken
     for a smaller one. A label is at most 4 in size, and each table moves a score by no more than
     its largest leaf value, in a unit that may be stretched by 2.
     """
-    rate, weight = Fraction(plan.params.learning_rate), plan.objective.largest_weight
-    if 2 * (4 + plan.params.tables * rate * weight) > 3 * signed:
-        most = int((3 * signed / 2 - 4) / (rate * weight))
+    rate, weight = Fraction(plan.params.learning_rate), plan.objective.max_leaf_weight
+    if 2 * (4 + plan.params.tables * rate * weight) > 3 * max_signed:
+        most = int((3 * max_signed / 2 - 4) / (rate * weight))
         raise ParameterError(
-            f"tables: with {plan.raises_squares}, {plan.n_samples} samples and a learning_rate of "
+            f"tables: with {plan.residual_check_reason}, {plan.n_samples} samples and a "
+            "learning_rate of "
             f"{plan.params.learning_rate:g}, masked can train {most} tables at most, not "
-            f"{plan.params.tables}: use fewer, a lower learning_rate, or no {plan.raises_squares}"
+            f"{plan.params.tables}: use fewer, a lower learning_rate, or no "
+            f"{plan.residual_check_reason}"
         )

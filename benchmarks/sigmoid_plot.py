@@ -3,7 +3,7 @@
     python benchmarks/sigmoid_plot.py
 
 The power form is evaluated in floating point, with the paper's 20 Newton iterations where it says
-so; tests/suites/paper/test_components.py holds the protocol to the same curve.
+so; tests/protocols/paper/test_components.py holds the protocol to the same curve.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ from tests.privacy.lattice import uniform_lattice
 from tests.privacy.stage import Randomness, perform
 from tests.privacy.test_explanation import TASKS, changed
 from tests.privacy.uniform import groups, unfair, untested
+from tests.protocols.masked.many_rows import as_with_very_many_rows
 from tests.runtime.harness import play
-from tests.suites.masked.many_rows import as_with_very_many_rows
 
 LATTICE = {"masks": "lattice"}
 NARROW = get_integer_ring(30)

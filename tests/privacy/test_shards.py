@@ -26,7 +26,7 @@ from tests.privacy.cases import N
 from tests.privacy.explain import explain
 from tests.privacy.lattice import uniform_lattice
 from tests.privacy.stage import Randomness, perform
-from tests.suites.masked.test_shards import case
+from tests.protocols.masked.test_shards import case
 
 
 class Group:

@@ -20,7 +20,7 @@ from privet.errors import ModelError, UnavailableError
 from privet.spec.params import Params
 from privet.storage import checkpoint
 from privet.storage.checkpoint import CheckpointStore, bound_score_and_table_bytes
-from tests.files.test_part_file import damaged, part
+from tests.storage.test_part_file import damaged, part
 
 RUN, LATER = "a" * 64, "b" * 64
 SAMPLES = 100

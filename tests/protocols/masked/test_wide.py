@@ -23,14 +23,14 @@ from privet.protocols.masked.protocol import MaskedProtocol
 from privet.spec.params import Params
 from privet.spec.plan import Ownership, Plan
 from tests.boosting.test_federation import bucketed, columns, label_of
-from tests.suites.masked.many_rows import as_with_many_rows, as_with_very_many_rows
-from tests.suites.masked.test_components import (
+from tests.protocols.masked.many_rows import as_with_many_rows, as_with_very_many_rows
+from tests.protocols.masked.test_components import (
     test_rows_have_room as rows_have_room,
 )
-from tests.suites.masked.test_components import (
+from tests.protocols.masked.test_components import (
     test_scales_leave_no_room_for_overflow as no_room_for_overflow,
 )
-from tests.suites.masked.test_lattice import federation, metered
+from tests.protocols.masked.test_lattice import federation, metered
 
 rows_have_room.__test__ = no_room_for_overflow.__test__ = False  # type: ignore[attr-defined]
 

@@ -28,8 +28,8 @@ from privet.spec.params import Params
 from privet.spec.plan import ExplainBy, Plan
 from privet.transport.channel import Channel
 from tests.boosting.test_federation import columns, label_of
+from tests.protocols.sharding import Played, play_in_shards
 from tests.runtime.harness import RecordingChannel
-from tests.suites.sharding import Played, play_in_shards
 
 N = 512
 

@@ -11,37 +11,37 @@ from privet import DataError
 from privet.arithmetic.fixed_point import FixedPoint
 from privet.arithmetic.rings import Z32, Z64, signed
 
-codes = st.builds(FixedPoint, st.integers(0, 30), st.just(Z64), st.integers(1, 8)) | st.builds(
+encodings = st.builds(FixedPoint, st.integers(0, 30), st.just(Z64), st.integers(1, 8)) | st.builds(
     FixedPoint, st.integers(0, 12), st.just(Z32), st.integers(1, 8)
 )
 
 
-def test_the_default_is_the_papers() -> None:
+def test_default_encoding_is_that_of_the_paper() -> None:
     assert FixedPoint().fraction_bits == 20
     assert FixedPoint().ring is Z64
 
 
-@given(codes, st.floats(-1, 1))
-def test_an_error_of_half_a_unit(code: FixedPoint, fraction: float) -> None:
-    value = fraction * code.limit * (1 - 2**-20)
-    error = abs(code.decode(code.encode(value)).item() - value)
-    # Above 2^53 units the double itself is on the grid, or coarser than it.
-    assert error <= code.resolution / 2
+@given(encodings, st.floats(-1, 1))
+def test_rounding_error_is_at_most_half_a_unit(encoding: FixedPoint, fraction: float) -> None:
+    value = fraction * encoding.limit * (1 - 2**-20)
+    error = abs(encoding.decode(encoding.encode(value)).item() - value)
+    # Above 2^53 units, doubles are on the grid, or coarser than it.
+    assert error <= encoding.resolution / 2
 
 
-@given(codes)
-def test_the_range_is_checked(code: FixedPoint) -> None:
-    below = np.nextafter(code.limit, 0)
-    assert code.decode(code.encode([below, -below])).tolist() == pytest.approx(
-        [below, -below], abs=code.resolution / 2
+@given(encodings)
+def test_values_out_of_range_are_refused(encoding: FixedPoint) -> None:
+    below = np.nextafter(encoding.limit, 0)
+    assert encoding.decode(encoding.encode([below, -below])).tolist() == pytest.approx(
+        [below, -below], abs=encoding.resolution / 2
     )
-    for bad in (code.limit, -code.limit, math.inf, -math.inf, math.nan, 1e300):
+    for bad in (encoding.limit, -encoding.limit, math.inf, -math.inf, math.nan, 1e300):
         with pytest.raises(DataError, match="value 2 of 2 does not fit into fixed point"):
-            code.encode([0.0, bad])
+            encoding.encode([0.0, bad])
 
 
-@given(codes, st.floats(-0.5, 0.5), st.floats(-0.5, 0.5))
-def test_sums_have_room(code: FixedPoint, x: float, y: float) -> None:
-    a, b = code.encode(x * code.limit), code.encode(y * code.limit)
-    total = code.ring.add(a, b)
+@given(encodings, st.floats(-0.5, 0.5), st.floats(-0.5, 0.5))
+def test_sums_within_the_headroom_do_not_overflow(encoding: FixedPoint, x: float, y: float) -> None:
+    a, b = encoding.encode(x * encoding.limit), encoding.encode(y * encoding.limit)
+    total = encoding.ring.add(a, b)
     assert int(signed(total)) == int(signed(a)) + int(signed(b))

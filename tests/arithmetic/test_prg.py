@@ -29,7 +29,7 @@ places = st.builds(
 
 
 def known_stream(seed: bytes, place: Place, count: int) -> bytes:
-    """The bytes of a place, in the plainest way."""
+    """The bytes of a place, computed directly."""
     name = f"{place.kind}|{place.path}|{place.slot}".encode()
     digest = hashlib.blake2b(name, digest_size=12, person=b"privet place").digest()
     key = hashlib.blake2b(seed, digest_size=16, person=b"privet prg").digest()
@@ -37,8 +37,8 @@ def known_stream(seed: bytes, place: Place, count: int) -> bytes:
     return stream.update(bytes(count))
 
 
-def test_the_stream_is_known() -> None:
-    """The first bytes, so that two versions that disagree do not go unnoticed."""
+def test_stream_matches_known_bytes() -> None:
+    """The first bytes are fixed, so that a version with another stream is detected."""
     expected = known_stream(SEED, HERE, 64)
     assert Prg(SEED).uniform(HERE, (8,), Z64).tobytes() == expected
     assert Prg(SEED).uniform(HERE, (64,), BIT_RING).tobytes() == expected
@@ -46,7 +46,7 @@ def test_the_stream_is_known() -> None:
 
 
 def test_a_long_draw_is_one_stream() -> None:
-    """Across the pieces that it is made in."""
+    """Across the pieces in which it is generated."""
     size = 3_000_001
     assert Prg(SEED).uniform(HERE, (size,), BIT_RING).tobytes() == known_stream(SEED, HERE, size)
     rows = Prg(SEED).uniform(HERE, (size,), BIT_RING, rows=slice(999_999, 2_500_000))
@@ -54,10 +54,10 @@ def test_a_long_draw_is_one_stream() -> None:
 
 
 @given(st.data(), places, shapes, rings)
-def test_any_rows_of_a_draw_are_those_of_the_whole(
+def test_rows_of_a_draw_equal_those_of_the_whole(
     data: st.DataObject, place: Place, shape: tuple[int, ...], ring: Ring
 ) -> None:
-    """Each drawn alone, and the whole in blocks, whatever the blocks."""
+    """For rows drawn separately, and for the whole drawn in any blocks."""
     whole = Prg(SEED).uniform(place, shape, ring)
     assert whole.shape == shape
     assert whole.dtype == ring.dtype
@@ -74,7 +74,7 @@ def test_any_rows_of_a_draw_are_those_of_the_whole(
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0, 5), (0, 0), (3, 0)])
-def test_rows_of_nothing(shape: tuple[int, ...]) -> None:
+def test_rows_of_empty_draws(shape: tuple[int, ...]) -> None:
     assert Prg(SEED).uniform(HERE, shape, Z64).shape == shape
     rows = Prg(SEED).uniform(HERE, shape, Z64, rows=slice(0, shape[-1] // 2))
     assert rows.shape == (*shape[:-1], shape[-1] // 2)
@@ -118,12 +118,12 @@ def test_threads_draw_the_same() -> None:
 @example([Place("a", (), 0), Place("a", (0,), 0), Place("a", (0, 0), 0)])
 @example([Place("a", (1,), 12), Place("a", (1, 1), 2), Place("a", (11,), 2), Place("a", (), 112)])
 @example([Place("a", (), 1), Place("a", (), 2), Place("b", (), 1)])
-def test_different_places_give_different_values(these: list[Place]) -> None:
+def test_different_places_give_different_values(distinct: list[Place]) -> None:
     prg = Prg(SEED)
-    drawn = {prg.uniform(place, (32,), BIT_RING).tobytes() for place in these}
-    assert len(drawn) == len(these)
-    orders = {prg.permutation(place, 64).tobytes() for place in these}
-    assert len(orders) == len(these)
+    drawn = {prg.uniform(place, (32,), BIT_RING).tobytes() for place in distinct}
+    assert len(drawn) == len(distinct)
+    orders = {prg.permutation(place, 64).tobytes() for place in distinct}
+    assert len(orders) == len(distinct)
 
 
 def test_different_seeds_and_purposes_give_different_streams() -> None:
@@ -159,7 +159,7 @@ def test_elements_are_uniform(ring: Ring) -> None:
 
 
 def test_elements_of_neighbouring_places_are_uniform() -> None:
-    """Small draws one after the other, and what two places have between them."""
+    """Small consecutive draws, and the differences of neighbouring places."""
     prg = Prg(SEED)
     drawn = np.stack([prg.uniform(Place("test", (), k), (2, 4), Z64) for k in range(1 << 13)])
     assert_uniform(drawn)

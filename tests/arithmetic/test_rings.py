@@ -52,13 +52,13 @@ def test_numbers_are_integers_modulo_a_power_of_two(ring: Ring, data: st.DataObj
 
 @given(st.integers(1, 64), st.data())
 def test_rings_of_any_width(bits: int, data: st.DataObject) -> None:
-    """In the next larger words, whose upper bits mean nothing, whatever they are."""
+    """In the next larger words, whose upper bits are ignored."""
     ring = get_integer_ring(bits)
     x, y = data.draw(elements(ring)), data.draw(elements(ring))
     modulus = 1 << bits
-    litter = data.draw(st.integers(0, (1 << 64) - 1)) << bits
+    garbage = data.draw(st.integers(0, (1 << 64) - 1)) << bits
     a, b = (
-        np.array([(i + litter) % (1 << 64) for i in numbers], dtype=np.uint64).astype(ring.dtype)
+        np.array([(i + garbage) % (1 << 64) for i in numbers], dtype=np.uint64).astype(ring.dtype)
         for numbers in (x, y)
     )
     assert ring.reduce_modulus(a).tolist() == x
@@ -77,8 +77,8 @@ def test_rings_of_any_width(bits: int, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("bits", range(1, 65))
-def test_a_ring_is_one_object(bits: int) -> None:
-    """So that rings are compared by `is`; with the smallest type that an element fits."""
+def test_each_ring_is_a_single_object(bits: int) -> None:
+    """Rings are compared by `is`, and use the smallest type that holds an element."""
     ring = get_integer_ring(bits)
     assert ring is get_integer_ring(bits)
     assert (ring.name, ring.bits, ring.boolean) == (f"Z{bits}", bits, False)
@@ -108,7 +108,7 @@ def test_bits_are_xor_and_and(x: list[int], y: list[int]) -> None:
 
 @pytest.mark.parametrize("ring", RINGS, ids=lambda ring: ring.name)
 def test_scalars_stay_in_the_ring(ring: Ring) -> None:
-    """No promotion to another type, and no warning of an overflow that is meant."""
+    """No promotion to another type, and no warning of an intended overflow."""
     top = np.array((1 << ring.bits) - 1, dtype=ring.dtype)
     for result in (ring.add(top, top), ring.multiply(top, top), ring.negate(top), ring.sum(top)):
         assert isinstance(result, np.ndarray)
@@ -116,9 +116,9 @@ def test_scalars_stay_in_the_ring(ring: Ring) -> None:
         assert result.shape == ()
 
 
-def test_only_whole_numbers_are_elements() -> None:
+def test_only_integers_are_elements() -> None:
     for bad in (0.5, True, np.array([1.0]), "1"):
-        with pytest.raises(TypeError, match="no elements of Z64"):
+        with pytest.raises(TypeError, match="not elements of Z64"):
             Z64.to_elements(bad)
 
 

@@ -18,7 +18,7 @@ def share() -> Share:
     return Share(np.arange(6, dtype=np.uint64).reshape(2, 3), Z64)
 
 
-def test_a_share_shows_its_shape_and_nothing_else(share: Share) -> None:
+def test_repr_of_a_share_shows_only_its_shape(share: Share) -> None:
     secret = Share(np.array([123456789], dtype=np.uint64), Z64)
     assert repr(secret) == str(secret) == "<Share of shape (1,) over Z64>"
     assert f"{share}" == "<Share of shape (2, 3) over Z64>"
@@ -45,7 +45,7 @@ def test_a_share_shows_its_shape_and_nothing_else(share: Share) -> None:
         lambda x: x & x,
     ],
 )
-def test_a_share_is_not_its_value(share: Share, use: Callable[[Share], Any]) -> None:
+def test_shares_refuse_use_as_a_value(share: Share, use: Callable[[Share], Any]) -> None:
     with pytest.raises(TypeError):
         use(share)
 
@@ -74,8 +74,8 @@ def test_linear_operations(share: Share) -> None:
     assert share.array is share.part
 
 
-def test_elements_are_as_shares_but_open() -> None:
-    """A mask at the dealer, or what was opened: the same operations, of the same kind."""
+def test_elements_have_the_same_operations_as_shares() -> None:
+    """Masks at the dealer and opened values have the operations of shares; results are elements."""
     values = np.arange(6, dtype=np.uint64).reshape(2, 3)
     elements = Elements(values, Z64)
     assert repr(elements) == "<Elements of shape (2, 3) over Z64>"
@@ -101,7 +101,7 @@ def test_elements_are_as_shares_but_open() -> None:
 
 @pytest.mark.parametrize("ring", [Z64, Z32, Z36], ids=lambda ring: ring.name)
 def test_sums_of_slices(ring: Any) -> None:
-    """Of the last axis; a slice may be empty, the first and the last as well."""
+    """Of the last axis; any slice can be empty, even the first and the last."""
     part = np.random.default_rng(0).integers(0, 1 << 32, (2, 10), dtype=np.uint64)
     share = Share(part.astype(ring.dtype), ring)
     for ends in ([10], [3, 10], [0, 4, 4, 10], [5, 10, 10], [0, 0, 10], [3, 7]):
@@ -112,7 +112,7 @@ def test_sums_of_slices(ring: Any) -> None:
         assert Share.unknown(share.shape, ring).sum_slices(ends).shape == found.shape
 
 
-def test_a_smaller_ring(share: Share) -> None:
+def test_reduce_to_a_smaller_ring(share: Share) -> None:
     big = Share(np.array([2**63 + 5, 300, 2**64 - 1], dtype=np.uint64), Z64)
     assert big.reduce_to_ring(Z32).part.tolist() == [5, 300, 2**32 - 1]
     assert big.reduce_to_ring(Z8).part.tolist() == [5, 44, 255]
@@ -123,7 +123,7 @@ def test_a_smaller_ring(share: Share) -> None:
         big.reduce_to_ring(Z32).reduce_to_ring(Z64)
 
 
-def test_what_cannot_be_combined(share: Share) -> None:
+def test_incompatible_elements_are_refused(share: Share) -> None:
     other = Share(np.ones((2, 3), dtype=np.uint32), Z32)
     bits = Share(np.ones(3, dtype=np.uint8), BIT_RING)
     with pytest.raises(AssertionError, match="Z64 with Z32"):
@@ -165,14 +165,16 @@ def test_what_cannot_be_combined(share: Share) -> None:
         lambda x: stack([x, x], axis=2),
     ],
 )
-def test_the_dealer_follows_the_shapes(share: Share, operation: Callable[[Share], Share]) -> None:
-    """Without data, and without memory: an unknown share of any size is one number."""
-    for given in (share, Elements(share.part, Z64)):
-        known = operation(given)  # type: ignore[arg-type]
-        result = operation(type(given).unknown(given.shape, Z64))  # type: ignore[arg-type]
+def test_unknown_elements_have_the_same_shapes(
+    share: Share, operation: Callable[[Share], Share]
+) -> None:
+    """The dealer runs programs without data, on unknown shares, which take no memory."""
+    for elements in (share, Elements(share.part, Z64)):
+        known = operation(elements)  # type: ignore[arg-type]
+        result = operation(type(elements).unknown(elements.shape, Z64))  # type: ignore[arg-type]
         assert result.shape == known.shape
         assert result.ring is known.ring
-        assert type(result) is type(known) is type(given)
+        assert type(result) is type(known) is type(elements)
         assert known.known
         assert not result.known
         with pytest.raises(AssertionError, match="only the shape of these elements is known here"):
@@ -189,7 +191,7 @@ def test_unknown_elements_take_no_memory() -> None:
     assert stack([huge, huge]).reduce_to_ring(Z32).reshape(-1).size == 2 * 10**12
 
 
-def test_the_unknown_with_the_known_is_unknown(share: Share) -> None:
+def test_mixed_known_and_unknown_elements_are_unknown(share: Share) -> None:
     unknown = Share.unknown((4, 1, 3), Z64)
     for result in (share + unknown, unknown + share, unknown - share):
         assert result.shape == (4, 2, 3)

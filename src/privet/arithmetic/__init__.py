@@ -1,1 +1,1 @@
-"""Numbers: the rings that shares live in, fixed point, randomness, and shares themselves."""
+"""Arithmetic: rings, fixed point, pseudorandom generators, secret shares and ring-LWE."""

@@ -1,7 +1,7 @@
-"""Products of one large matrix with many vectors, exact in a ring, on floating-point hardware.
+"""Exact products of a large matrix with vectors over a ring, by floating-point matrix products.
 
-Cut into limbs of 18 bits, entries are small enough for float64 products and sums of up to 2^17 rows
-to be exact, and matrix products of floats are fast where those of integers are not.
+Entries are cut into limbs of 18 bits. Products of limbs, and sums of up to 2^17 of these products,
+are exact in float64. Matrix products of floats are fast; those of integers are not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from privet.arrays import IndexArray, IndexSelection
 _BITS = 18
 _LIMBS = 2
 _EXACT_ROWS = 1 << 17
-# Up to this many bytes, the limbs are kept in memory as floats. Beyond, the matrix lies in a file,
+# Up to this many bytes, the limbs are kept in memory as floats. A larger matrix is kept in a file,
 # and a block is read and converted when it is needed.
 _MAX_MEMORY_BYTES = 1 << 30
 
@@ -30,7 +30,7 @@ class LimbMatrix:
         self._step = max(1, min(n_columns, _EXACT_ROWS))
         self._words: RingArray | None = None
         self._chosen: tuple[IndexArray, IndexArray] | None = None
-        """Which rows and columns of the file are ours; None: all."""
+        """The selected rows and columns of the file; None selects all."""
         self._floats: list[npt.NDArray[np.float64]] | None = None
         if self.fits(n_rows, n_columns):
             self._floats = [np.zeros((n_rows, n_columns)) for _ in range(_LIMBS)]
@@ -41,49 +41,49 @@ class LimbMatrix:
 
     @staticmethod
     def fits(n_rows: int, n_columns: int) -> bool:
-        """Tell whether a matrix of that size is kept in memory."""
+        """Return whether a matrix of this size is kept in memory."""
         return 8 * _LIMBS * n_rows * n_columns <= _MAX_MEMORY_BYTES
 
     @staticmethod
     def estimate_memory(n_rows: int, n_columns: int) -> int:
-        """Return about how many bytes of memory a matrix of that size takes."""
+        """Return the approximate bytes of memory that a matrix of this size takes."""
         return min(8 * _LIMBS * n_rows * n_columns, _MAX_MEMORY_BYTES)
 
     def fill_rows(self, start: int, rows: RingArray) -> None:
-        """Fill rows of the matrix, from one on."""
-        where = slice(start, start + len(rows))
+        """Fill consecutive rows of the matrix, from row `start`."""
+        block = slice(start, start + len(rows))
         if self._words is not None:
-            self._words[where] = rows
+            self._words[block] = rows
         else:
             assert self._floats is not None
             for i, limb in enumerate(self._floats):
-                limb[where] = _integers(rows, i)
+                limb[block] = _integers(rows, i)
 
     def select(self, rows: IndexSelection, columns: IndexSelection) -> LimbMatrix:
-        """Return some rows and columns of the matrix; those of a file stay where they are."""
+        """Return some rows and columns of the matrix; those in a file are not copied."""
         assert self._chosen is None
         height, length = self._shape
         chosen = np.arange(height)[rows], np.arange(length)[columns]
-        found = LimbMatrix(0, 0)
-        found._shape = len(chosen[0]), len(chosen[1])
-        found._step = max(1, min(self._step, found._shape[1]))
+        selected = LimbMatrix(0, 0)
+        selected._shape = len(chosen[0]), len(chosen[1])
+        selected._step = max(1, min(self._step, selected._shape[1]))
         if self._floats is not None:
-            found._floats = [limb[rows][:, columns] for limb in self._floats]
+            selected._floats = [limb[rows][:, columns] for limb in self._floats]
         else:
-            found._floats, found._words, found._chosen = None, self._words, chosen
-        return found
+            selected._floats, selected._words, selected._chosen = None, self._words, chosen
+        return selected
 
     def multiply(self, *vectors: tuple[RingArray, Ring]) -> list[RingArray]:
         """Return the products with vectors (N, K), each in a ring of up to 36 bits.
 
-        The matrix is read once for all of them: with few vectors, reading it is what takes time.
+        The matrix is read once for all vectors, because reading dominates if vectors are few.
         """
         rows, length = self._shape
         totals = [np.zeros((v.shape[1], rows), dtype=np.uint64) for v, _ in vectors]
         for start in range(0, length, self._step):
             block = slice(start, start + self._step)
             for i in range(_LIMBS):
-                # Of the vectors' limbs, those whose products are not multiples of 2^bits.
+                # The vectors' limbs whose products are not multiples of 2^bits.
                 wanted = [
                     (k, j)
                     for k, (_, ring) in enumerate(vectors)
@@ -91,8 +91,8 @@ class LimbMatrix:
                 ]
                 if not wanted:
                     continue
-                # Few rows times a large matrix: the other way round, a product takes half as long
-                # again, most of it in rearranging the large one.
+                # Multiply few rows by the large matrix: the opposite order takes half as long
+                # again, mostly to rearrange the large matrix.
                 few = np.concatenate([_limb(vectors[k][0].T[:, block], j) for k, j in wanted])
                 exact = (few @ self._left(i, block).T).astype(np.int64).view(np.uint64)
                 first = 0
@@ -120,7 +120,7 @@ def _limb(x: RingArray, index: int) -> npt.NDArray[np.float64]:
 
 
 def _integers(x: RingArray, index: int) -> npt.NDArray[np.int64]:
-    """Return a limb as signed numbers, which become floats several times faster than unsigned."""
+    """Return a limb as signed numbers, whose conversion to floats is several times faster."""
     limb = x.astype(np.uint64, copy=False) >> np.uint64(_BITS * index)
     limb &= np.uint64((1 << _BITS) - 1)
     return limb.view(np.int64)

@@ -1,11 +1,11 @@
-"""Real numbers as fixed-point integers, and public constants computed exactly.
+"""Fixed-point encoding of real numbers, and public constants computed exactly.
 
-Whatever multiplies a share must be the same integer at everybody. A sum of shares times a number
-that differs by one at a single participant is off by that participant's share, which is uniform: a
-last bit of difference in a constant makes noise of everything. Floating point does not promise that
-last bit: logarithms, exponentials, sines and matrix products come out differently on another
-processor, with another numpy or with more threads. So public constants are made here and with
-Python's integers, fractions and decimals, whose results are defined to the last digit.
+All participants must multiply their shares by the same integer. If a factor differs by one at a
+single participant, the product is off by that participant's share, which is uniform: one different
+bit in a constant turns the result into noise. Floating point does not guarantee the last bit:
+logarithms, exponentials, sines and matrix products can differ between processors, numpy versions
+and numbers of threads. Therefore, public constants are computed here, with Python's integers,
+fractions and decimals, whose results are defined to the last digit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FixedPoint:
     fraction_bits: int = 20
     ring: Ring = Z64
     headroom_bits: int = 2
-    """Bits below the ring's top that a value must leave free, so that sums have room."""
+    """Bits below the ring's sign bit that a value must leave free, so that sums do not overflow."""
 
     def __post_init__(self) -> None:
         assert self.headroom_bits >= 1, "rounding up must not reach the sign"
@@ -51,7 +51,7 @@ class FixedPoint:
         real = np.asarray(values, dtype=np.float64)
         bad = ~(np.abs(real) < self.limit)  # so that NaN is bad, too
         if bad.any():
-            # Which one, not what it is: the value may be private and the message may travel.
+            # Name the position, not the value: it may be private, and errors are sent to others.
             raise DataError(
                 f"value {int(np.flatnonzero(bad)[0]) + 1} of {real.size} does not fit into fixed "
                 f"point with {self.fraction_bits} fraction bits: values must be finite and below "
@@ -60,7 +60,7 @@ class FixedPoint:
         return np.rint(real * 2.0**self.fraction_bits).astype(np.int64).astype(self.ring.dtype)
 
     def decode(self, elements: RingArray) -> FloatArray:
-        """Return the real numbers that ring elements stand for."""
+        """Return the real numbers that ring elements represent."""
         result: FloatArray = signed(elements).astype(np.float64) * self.resolution
         return result
 
@@ -83,19 +83,19 @@ def ceil_log2(x: Fraction | int) -> int:
 
 
 def round_scaled(x: Fraction | Decimal | int, bits: int = 0) -> int:
-    """Return x * 2^bits as an integer, the nearest one, and the even one of two."""
+    """Return x * 2^bits, rounded to the nearest integer, ties to even."""
     return round(Fraction(x) * Fraction(2) ** bits)
 
 
 @contextmanager
 def decimal_precision() -> Iterator[Context]:
-    """Compute decimals to 60 digits here, whatever was set elsewhere."""
+    """Compute decimals to 60 digits, regardless of the current decimal context."""
     with localcontext(Context(prec=_DECIMAL_DIGITS)) as context:
         yield context
 
 
 def decimal_sinh(x: Decimal) -> Decimal:
-    """Return the hyperbolic sine, for x well above 0: `Decimal.exp` is correctly rounded."""
+    """Return the hyperbolic sine for x well above 0; `Decimal.exp` is correctly rounded."""
     with decimal_precision():
         return (x.exp() - (-x).exp()) / 2
 

@@ -1,10 +1,8 @@
 """Large arrays: blocks computed on all cores, and arrays kept in temporary files.
 
-They are in the folder for temporary files, which TMPDIR names, and are gone with whoever holds
-them, however that ends.
-
-What is done to a block depends on nothing but that block, so results are the same on any number of
-cores. Small ones are not worth handing over.
+The files are in the folder that TMPDIR names. They disappear with the process that holds them,
+however it ends. The computation of a block depends only on that block, so results are the same on
+any number of cores.
 """
 
 from __future__ import annotations
@@ -25,19 +23,19 @@ import numpy.typing as npt
 from privet.errors import UnavailableError
 
 MAX_MEMORY_BYTES = 1 << 24
-"""Bytes up to which no file is made."""
+"""Bytes up to which an array is kept in memory."""
 
 
 def allocate_array(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return an array to be filled: where it is large, one of a file.
+    """Return an uninitialised array; a large one is memory-mapped to a temporary file.
 
-    Such memory is the system's to take back whenever it is short of it, and to read anew.
+    The operating system can evict mapped memory when memory is short, and read it again.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if size <= MAX_MEMORY_BYTES:
         return np.empty(shape, dtype)
     with explain_disk_full(size), tempfile.TemporaryFile() as file:
-        # Now: a disk that is full when somebody writes to such memory ends the process.
+        # Reserve the space now: a write to mapped memory on a full disk ends the process.
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)
         return np.memmap(file, dtype, "w+", shape=shape)
@@ -45,7 +43,7 @@ def allocate_array(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[
 
 @contextlib.contextmanager
 def explain_disk_full(size: int) -> Iterator[None]:
-    """Say what to do if there is no room for so many bytes, or no place for any."""
+    """Raise UnavailableError with a remedy if the temporary folder has no room for `size` bytes."""
     try:
         yield
     except OSError as error:
@@ -56,7 +54,7 @@ def explain_disk_full(size: int) -> Iterator[None]:
 
 
 def _folder() -> str:
-    """Return the folder for temporary files, or just that, if none can be used."""
+    """Return the folder for temporary files, or a description if none can be used."""
     try:
         return tempfile.gettempdir()
     except OSError:
@@ -66,26 +64,26 @@ def _folder() -> str:
 _Item = TypeVar("_Item")
 
 BLOCK_ELEMENTS = 1 << 16
-"""Elements of a block, whose words stay in a core's cache."""
+"""Elements of a block, which fits into a core's cache."""
 MIN_PARALLEL_ELEMENTS = 1 << 18
-"""From so many elements on, handing blocks over takes less than it saves."""
+"""Elements from which running blocks in threads saves more time than it costs."""
 _thread_state = threading.local()
 
 
 def count_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process can use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def split_into_blocks(count: int, size: int = BLOCK_ELEMENTS) -> list[slice]:
-    """Return how a vector is cut."""
+    """Return the slices of a vector's blocks."""
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def run_blocks(work: Callable[[_Item], None], items: Sequence[_Item], elements: int) -> None:
-    """Do some work for each item, several at once if it is about many elements in all."""
+    """Call `work` for each item, in parallel if all items together have many elements."""
     if (
         elements < MIN_PARALLEL_ELEMENTS
         or len(items) < 2
@@ -101,9 +99,9 @@ def run_blocks(work: Callable[[_Item], None], items: Sequence[_Item], elements: 
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """Return the threads that all of this process share; what they do waits for no other one."""
+    """Return the thread pool of this process; its tasks never wait for each other."""
 
-    def begin() -> None:
+    def mark_thread() -> None:
         _thread_state.pool = True
 
-    return ThreadPoolExecutor(count_cores(), thread_name_prefix="rows", initializer=begin)
+    return ThreadPoolExecutor(count_cores(), thread_name_prefix="rows", initializer=mark_thread)

@@ -1,9 +1,10 @@
-"""Ring elements as they travel: each takes its ring's width, whatever the width.
+"""Packing of ring elements for messages: each element takes its ring's width in bits.
 
-A width is a sum of powers of two, and an element is cut into chunks of these many bits, the largest
-first and lowest: 36 = 32 + 4. A message holds all chunks of one size, then those of the next. Where
-chunks are smaller than a byte, the vector is cut into as many runs as fit into one, and byte i
-holds the i-th chunk of every run, so that packing works on contiguous memory.
+A width is a sum of powers of two, and an element is cut into chunks of these sizes. The largest
+chunk comes first and holds the lowest bits: 36 = 32 + 4. A message holds all chunks of one size,
+then those of the next. For chunks smaller than a byte, the vector is cut into as many runs as
+chunks fit into a byte, and byte i holds the i-th chunk of every run, so that packing works on
+contiguous memory.
 """
 
 from __future__ import annotations
@@ -20,39 +21,39 @@ ByteArray = npt.NDArray[np.uint8]
 
 _WORDS = {8 * kind.itemsize: kind for kind in map(np.dtype, ("u1", "u2", "u4"))}
 _SHIFTS = {chunk: np.arange(0, 8, chunk, dtype=np.uint8)[:, None] for chunk in (1, 2, 4)}
-"""Of chunks smaller than a byte: where in a byte those of each run lie."""
+"""For each chunk size below a byte: the bit offset of each run's chunk in a byte."""
 
 
 def pack_elements(ring: Ring, vector: RingArray) -> RingArray:
-    """Return a vector as it is sent: as it is, or as bytes."""
+    """Return a vector packed into bytes; elements that fill a word are returned unchanged."""
     if ring.is_word:
         return vector
     count = len(vector)
     message = np.empty(ring.count_packed_bytes(count), dtype=np.uint8)
-    rest: ByteArray | None = None  # what is left of elements when whole bytes are gone
-    for chunk, shift, where in _chunks(ring, count):
+    rest: ByteArray | None = None  # the bits of elements above their chunks of whole bytes
+    for chunk, shift, span in _chunks(ring, count):
         if chunk >= 8:
-            _shift_down(vector, shift, message[where].view(_WORDS[chunk]))
+            _shift_down(vector, shift, message[span].view(_WORDS[chunk]))
             continue
         if rest is None:
             rest = np.empty(count, dtype=np.uint8)
             _shift_down(vector, shift, rest)
-        message[where] = _pack(rest, chunk)
+        message[span] = _pack(rest, chunk)
         rest >>= np.uint8(chunk)
     return message
 
 
 def unpack_elements(ring: Ring, message: RingArray, count: int) -> RingArray:
-    """Return the vector that was sent."""
+    """Return the vector that a message holds."""
     if ring.is_word:
         return message
     parts: list[tuple[RingArray, int]] = []
     rest: ByteArray | None = None
-    for chunk, shift, where in _chunks(ring, count):
+    for chunk, shift, span in _chunks(ring, count):
         if chunk >= 8:
-            parts.append((message[where].view(_WORDS[chunk]), shift))
+            parts.append((message[span].view(_WORDS[chunk]), shift))
             continue
-        found = _unpack(message[where], chunk, count)
+        found = _unpack(message[span], chunk, count)
         if rest is None:
             rest = found
             parts.append((rest, shift))
@@ -74,7 +75,7 @@ def unpack_elements(ring: Ring, message: RingArray, count: int) -> RingArray:
 
 
 def _shift_down(vector: RingArray, shift: int, target: RingArray) -> None:
-    """Write elements without their lowest bits, as far as they fit."""
+    """Write elements without their `shift` lowest bits, truncated to the target's type."""
 
     def write(block: slice) -> None:
         part = vector[block]
@@ -100,14 +101,14 @@ def _pack(low: ByteArray, chunk: int) -> ByteArray:
 
 
 def _unpack(packed: ByteArray, chunk: int, count: int) -> ByteArray:
-    """Return chunks that were packed."""
+    """Return the chunks of elements packed by `_pack`."""
     rows = packed >> _SHIFTS[chunk]
     rows &= np.uint8((1 << chunk) - 1)
     return rows.reshape(-1)[:count]
 
 
 def _chunks(ring: Ring, count: int) -> Iterator[tuple[int, int, slice]]:
-    """Yield the chunks of an element: their bits, where they start in it, and in a message."""
+    """Yield the bits of each chunk, its bit offset in an element, and its slice of a message."""
     shift = start = 0
     for chunk in ring.chunks:
         end = start + -(-count * chunk // 8)

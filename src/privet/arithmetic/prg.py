@@ -1,9 +1,10 @@
-"""Randomness from a seed, by place: what two holders of a seed both can draw, in any order.
+"""Pseudorandom generation by place: holders of a seed draw the same values, in any order.
 
-A draw has a *place*: what it is for, and where in the program it is made. The seed is the key of
-AES-128 in counter mode; of the 128 bits that it counts with, 96 are a digest of the place, and the
-rest an element's position. So any rows of any draw can be had alone: ahead, in blocks, in threads,
-elsewhere. A place is used once; two of a million have the same digest with probability 2^-57.
+A draw has a *place*: its purpose, and its position in the program. The seed gives the key of
+AES-128 in counter mode. Of the 128 bits of the counter, 96 are a digest of the place, and the rest
+is a position in the draw. Therefore, any rows of a draw can be computed separately: ahead of time,
+in blocks, in threads, on another machine. A place is used only once. Among a million places, two
+have the same digest with probability 2^-57.
 """
 
 from __future__ import annotations
@@ -25,33 +26,33 @@ from privet.arithmetic.rings import Ring, RingArray, sum_arrays
 
 SEED_BYTES = 32
 
-_BLOCK_BYTES = 16  # of AES: what a counter stands for
-# What is encrypted to get the key stream itself, a piece at a time.
+_BLOCK_BYTES = 16  # of AES: the output for one counter
+# Plaintext whose encryption is the key stream itself, a piece at a time.
 _ZEROS = memoryview(bytes(1 << 20))
-# The interface of AES asks for room beyond what it writes, and does not touch it.
+# `update_into` requires a buffer that is longer than its output, and leaves the rest unchanged.
 _SLACK = 15
 
 
 class Place(NamedTuple):
-    """Where in a program something is drawn."""
+    """The purpose and the position of a draw."""
 
     kind: str
-    """What it is for."""
+    """The purpose of the draw."""
     path: tuple[int, ...]
-    """The numbers of the steps that we are in: a table, then a level of it."""
+    """The numbers of the current numbered steps: a table, then a level of it."""
     slot: int
-    """How many were drawn there before."""
+    """The number of earlier draws with this kind and path."""
 
 
 @lru_cache(maxsize=16)
 def hash_place(place: Place) -> bytes:
-    """Return what stands for a place in the counter of a stream."""
+    """Return the digest of a place, the upper bits of the counter."""
     name = f"{place.kind}|{place.path}|{place.slot}"
     return hashlib.blake2b(name.encode(), digest_size=12, person=b"privet place").digest()
 
 
 class Prg:
-    """Pseudo-random values that depend on the seed and their place alone."""
+    """Pseudorandom values that depend only on the seed and their place."""
 
     def __init__(self, seed: bytes) -> None:
         if len(seed) != SEED_BYTES:
@@ -64,7 +65,7 @@ class Prg:
     def uniform(
         self, place: Place, shape: tuple[int, ...], ring: Ring, rows: slice | None = None
     ) -> RingArray:
-        """Return uniform ring elements; of those along the last axis, only `rows`."""
+        """Return uniform ring elements, or only `rows` of their last axis."""
         size = ring.dtype.itemsize
         if rows is None:
             return self._bytes(place, 0, size * math.prod(shape)).view(ring.dtype).reshape(shape)
@@ -79,12 +80,12 @@ class Prg:
     def permutation(self, place: Place, length: int) -> npt.NDArray[np.intp]:
         """Return a uniform permutation, as the order of 64-bit keys.
 
-        Two of N keys are equal, and then left in order, with probability below N^2 / 2^65.
+        Two of N keys are equal, and then keep their order, with probability below N^2 / 2^65.
         """
         return np.argsort(self._bytes(place, 0, 8 * length).view(np.uint64), kind="stable")
 
     def _bytes(self, place: Place, start: int, count: int) -> npt.NDArray[np.uint8]:
-        """Return some bytes of the stream of one place."""
+        """Return `count` bytes of the stream of a place, from byte `start`."""
         counter, skipped = divmod(start, _BLOCK_BYTES)
         digest = hash_place(place)
         size = skipped + count
@@ -97,12 +98,12 @@ class Prg:
             stream.update_into(_ZEROS[: piece.stop - piece.start], view[piece.start :])
 
         large_arrays.run_blocks(fill, large_arrays.split_into_blocks(size, len(_ZEROS)), size // 8)
-        # A copy where it would not be aligned.
+        # Copy if the bytes are not aligned.
         found = buffer[skipped : skipped + count]
         return found.copy() if skipped else found
 
     def _stream_from(self, counter: bytes) -> CipherContext:
-        """Return this thread's stream, set to a counter: a new one would take ten times as long."""
+        """Return this thread's stream, reset to a counter: ten times faster than a new one."""
         stream: CipherContext | None = getattr(self._streams, "stream", None)
         if stream is None:
             stream = Cipher(self._cipher, modes.CTR(counter)).encryptor()
@@ -113,11 +114,11 @@ class Prg:
 
 
 Sampler: TypeAlias = Callable[[Prg, Place, tuple[int, ...], Ring], RingArray]
-"""Draws numbers of some distribution, as elements of a ring."""
+"""A function that draws numbers of a distribution, as elements of a ring."""
 
 
 class SummedPrg:
-    """Streams of several seeds, added up: uniform to whoever lacks one of them."""
+    """The sum of several seeds' streams: uniform to a party that lacks one of the seeds."""
 
     def __init__(self, streams: Iterable[Prg]) -> None:
         self.prgs = list(streams)
@@ -133,7 +134,7 @@ class SummedPrg:
         return sum_arrays((sampler(stream, place, shape, ring) for stream in self.prgs), ring)
 
     def permutation(self, place: Place, length: int) -> npt.NDArray[np.intp]:
-        """Return a uniform permutation, which only one seed can make."""
+        """Return a uniform permutation; only valid for a single seed."""
         (stream,) = self.prgs
         return stream.permutation(place, length)
 
@@ -144,7 +145,7 @@ def fresh_seed() -> bytes:
 
 
 def derive_seed(seed: bytes, purpose: str) -> bytes:
-    """Return a seed for one purpose; seeds for different purposes tell nothing of each other."""
+    """Return a seed for one purpose, which reveals nothing about seeds for other purposes."""
     return hashlib.blake2b(
         purpose.encode(), key=seed, digest_size=SEED_BYTES, person=b"privet derive"
     ).digest()

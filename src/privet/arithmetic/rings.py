@@ -1,7 +1,7 @@
-"""The rings that shares live in: integers modulo 2^w, for w up to 64, and bits, eight to a byte.
+"""The rings of shares: integers modulo 2^w, for w up to 64, and bits, eight to a byte.
 
-An element is a numpy scalar of the ring's type, and numpy's own wrap-around is the ring's
-arithmetic. For bits, addition is XOR and multiplication AND, on all bits of a byte at once.
+An element is a numpy scalar of the ring's type, and numpy's wrap-around is the ring's arithmetic.
+For bits, addition is XOR and multiplication is AND, on all bits of a byte at once.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ RingArray: TypeAlias = npt.NDArray[Any]
 class Ring:
     """A ring of 2^bits elements, or of bytes that hold eight bits each.
 
-    A ring of another width than a machine's words lives in the next larger ones, whose upper bits
-    mean nothing. On the wire an element takes its own width (`arithmetic.packing`).
+    An element that does not fill a machine word is stored in the next larger word, whose upper bits
+    are ignored. In a message, it takes only its own width (`arithmetic.packing`).
     """
 
     name: str
     bits: int
-    """How many bits an element has."""
+    """Bits of an element."""
     boolean: bool = False
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """The smallest of numpy's types that an element fits."""
+        """The smallest numpy type that holds an element."""
         return np.dtype(f"u{next(size for size in (1, 2, 4, 8) if self.bits <= 8 * size)}")
 
     @cached_property
@@ -48,25 +48,25 @@ class Ring:
         return x if self.is_word else np.asarray(x & self.dtype.type((1 << self.bits) - 1))
 
     def count_packed_bytes(self, count: int) -> int:
-        """Return how many bytes that many elements take in a message."""
+        """Return the bytes that `count` elements take in a message."""
         if self.is_word:
             return self.dtype.itemsize * count
         return sum(-(-count * chunk // 8) for chunk in self.chunks)
 
     @cached_property
     def chunks(self) -> tuple[int, ...]:
-        """The powers of two that an element's bits add up to, the largest first."""
+        """The powers of two that add up to `bits`, the largest first."""
         return tuple(1 << k for k in reversed(range(7)) if self.bits >> k & 1)
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Return how many bytes an array of that shape takes."""
+        """Return the bytes that an array of this shape takes in memory."""
         return self.dtype.itemsize * math.prod(shape)
 
     def to_elements(self, values: Any) -> RingArray:
         """Return integers, signed or not, as elements of the ring."""
         array: RingArray = np.asarray(values)
         if array.dtype.kind not in "iu":
-            raise TypeError(f"{array.dtype} values are no elements of {self.name}: encode them")
+            raise TypeError(f"{array.dtype} values are not elements of {self.name}: encode them")
         if array.dtype != self.dtype:
             array = array.astype(np.int64, copy=False).astype(self.dtype)
         return array
@@ -104,26 +104,29 @@ class Ring:
 
 
 def _apply(operation: Any, x: RingArray, y: RingArray, out: RingArray | None = None) -> RingArray:
-    """Do something element by element, in blocks on all cores if these are many."""
+    """Apply an elementwise operation, in blocks on all cores if the arrays are large."""
     alike = x.shape == y.shape and x.dtype == y.dtype
     if x.size < large_arrays.MIN_PARALLEL_ELEMENTS or not (
         alike and x.flags.c_contiguous and y.flags.c_contiguous
     ):
         return np.asarray(operation(x, y, out=out))
     found = np.empty_like(x) if out is None else out
-    one, other, result = x.reshape(-1), y.reshape(-1), found.reshape(-1)
+    left, right, result = x.reshape(-1), y.reshape(-1), found.reshape(-1)
 
-    def block(where: slice) -> None:
-        operation(one[where], other[where], out=result[where])
+    def apply_span(span: slice) -> None:
+        operation(left[span], right[span], out=result[span])
 
-    large_arrays.run_blocks(block, large_arrays.split_into_blocks(x.size), x.size)
+    large_arrays.run_blocks(apply_span, large_arrays.split_into_blocks(x.size), x.size)
     return found
 
 
 def sum_arrays(parts: Iterable[RingArray], ring: Ring) -> RingArray:
-    """Add fresh arrays up, each as it comes: if drawn only then, into memory in the cache."""
+    """Add up newly created arrays; the first is overwritten with the sum.
+
+    Each is added as soon as the iterable creates it, while it is still in the cache.
+    """
     rest = iter(parts)
-    found = next(rest)  # nobody else's, so it can be added to in place
+    found = next(rest)  # no other code holds it, so it can be overwritten
     for part in rest:
         ring.add_in_place(found, part)
     return found
@@ -142,16 +145,16 @@ BIT_RING = Ring("BITS", 8, boolean=True)
 
 
 def signed(x: RingArray) -> npt.NDArray[Any]:
-    """Return ring elements as the signed integers that they stand for."""
+    """Return ring elements as the signed integers that they represent."""
     return x.view(np.dtype(f"i{x.dtype.itemsize}"))
 
 
 def add_counting_wraps(parts: Sequence[RingArray]) -> tuple[RingArray, RingArray]:
-    """Add signed 64-bit numbers modulo 2^64, and count, over Z32, how often they left the range."""
+    """Add signed 64-bit numbers modulo 2^64, and count the wrap-arounds over Z32."""
     total, count = parts[0], np.zeros(parts[0].shape, dtype=np.uint32)
     for part in parts[1:]:
         before, total = total, total + part
-        # Two of the same sign have a sum of the other one: up if positive, down if negative.
+        # Two terms of one sign have a sum of the other: they wrap up if positive, down if negative.
         overflow = signed((before ^ total) & (part ^ total)) >> 63  # all ones or zero
         direction = (signed(part) >> 63) | 1
         count += (overflow & direction).astype(np.uint32)

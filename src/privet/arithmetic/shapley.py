@@ -1,11 +1,11 @@
-"""Shapley values of functions of a few bits: what each player adds, on average over all orders.
+"""Shapley values of functions of a few bits: average contributions of players over all orders.
 
-A function of D bits, each the outcome of a test, is given by its *partial means*: 3^D numbers, the
-digits of whose position, the first bit's first, say of each bit that it is 0, that it is 1, or (2)
-that its mean was taken. Players have bits, perhaps several. In a coalition all bits of its players
-are known, and of no other player any.
+A function of D bits, each the outcome of a split, is given by its *partial means*: 3^D numbers.
+The ternary digits of a number's position, that of the first bit first, state the value of each bit:
+0, 1, or 2 for the mean over both. Each player owns one bit or more. In a coalition, the bits of its
+players are known, and the bits of other players are not.
 
-Values may be real, or elements of a ring: then the weights are, too.
+Values and weights are real numbers, or elements of a ring.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from privet.arrays import FloatArray, IndexArray
 
 
 def compute_coalition_weights(n_players: int) -> list[Fraction]:
-    """Return how much a step into a coalition of 0, 1, ... others counts for who takes it."""
+    """Return the weight of joining a coalition of 0, 1, ... others, for the player that joins."""
     return [Fraction(1, n_players * comb(n_players - 1, size)) for size in range(n_players)]
 
 
@@ -44,7 +44,7 @@ def compute_shapley_of_reals(means: FloatArray, owners: Sequence[int]) -> FloatA
 def compute_shapley_of_elements(
     means: RingArray, owners: Sequence[int], ring: Ring, bits: int
 ) -> RingArray:
-    """Return `compute_shapley` of ring elements, times 2^bits, with weights that are integers."""
+    """Return `compute_shapley` of ring elements, times 2^bits, with integer weights."""
     return compute_shapley(
         means, owners, ring.to_elements(encode_coalition_weights(len(set(owners)), bits))
     )
@@ -53,25 +53,25 @@ def compute_shapley_of_elements(
 def compute_shapley(
     means: npt.NDArray[Any], owners: Sequence[int], coalition_weights: npt.NDArray[Any]
 ) -> npt.NDArray[Any]:
-    """Return what each bit's owner adds, from partial means (..., 3^D): (..., D, 2^D).
+    """Return the contribution of each bit's owner, (..., D, 2^D), from partial means (..., 3^D).
 
-    At each of the 2^D combinations of bits, the first bit's first. What the owner of several bits
-    adds stands at the first of them, zeros at the others.
+    The last axis has the 2^D combinations of bits, the first bit the most significant one. The
+    contribution of an owner of several bits is at the first of them; the others have zeros.
     """
     position, inside, size, first = _coalitions(tuple(_numbered(owners)))
-    # Who is inside took a step into what was there before it; who is not would step into all.
-    gains = np.where(
+    # A player inside joined the others of its coalition; a player outside would join all of them.
+    signed_weights = np.where(
         inside, coalition_weights[size - 1], -coalition_weights[size % len(coalition_weights)]
     )
-    added = gains @ means[..., position]
+    contributions = signed_weights @ means[..., position]
     depth = len(owners)
     result = np.zeros((*means.shape[:-1], depth, 1 << depth), dtype=means.dtype)
-    result[..., first, :] = added
+    result[..., first, :] = contributions
     return result
 
 
 def _numbered(owners: Sequence[int]) -> list[int]:
-    """Return owners by the order in which they first come."""
+    """Return the owners' numbers, in the order of their first appearance."""
     order = {owner: number for number, owner in enumerate(dict.fromkeys(owners))}
     return [order[owner] for owner in owners]
 
@@ -80,10 +80,10 @@ def _numbered(owners: Sequence[int]) -> list[int]:
 def _coalitions(
     owners: tuple[int, ...],
 ) -> tuple[IndexArray, npt.NDArray[np.bool_], IndexArray, IndexArray]:
-    """Return all coalitions of the owners of bits.
+    """Return all coalitions of the owners of bits, as four arrays.
 
-    As where the partial means of each are, for every combination of bits, (coalitions, 2^D); which
-    players are inside, (players, coalitions); how many; and which bit is each player's first.
+    These are the positions of each coalition's partial means, for every combination of bits,
+    (coalitions, 2^D); its members, (players, coalitions); its size; and each player's first bit.
     """
     depth, players = len(owners), max(owners) + 1
     inside = _bits(players).T.astype(np.bool_)

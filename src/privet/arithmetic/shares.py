@@ -1,21 +1,8 @@
 """Ring elements, additive secret shares, and replicated shares among three dealers.
 
-`Elements` are anything over a ring: a mask, what was opened, a share. A program runs at those who
-have them and at those who do not: the dealer sees no data, and whoever counts costs sees nothing.
-They have `unknown` elements, which carry a shape at no cost in memory.
-
-A `Share` is one participant's part of a value that nobody holds whole:
-
-    x = x_1 + x_2 + ... + x_n   in the share's ring (for bits: XOR)
-
-It is opaque on purpose. It can be added, scaled and reshaped, which every participant does for
-itself, and it can be handed to the runtime's `open` and `reveal`. It shows its shape and nothing
-else, and refuses whatever would treat it as the value: comparing, branching, iterating, pickling.
-
-    x = c_0 + c_1 + c_2   in the ring (for bits: XOR)
-
-Number k has c_k and c_(k+1), counted in a circle. So each part is known to two, and none of them
-knows x; any two together do. What is linear each does for itself.
+A program runs at processes that have the elements and at processes that do not: the dealer sees no
+data, and a cost counter sees nothing. The latter have `unknown` elements, which carry a shape and
+take no memory.
 """
 
 from __future__ import annotations
@@ -34,7 +21,7 @@ _SHAPE_PROBE = np.zeros((), dtype=np.bool_)
 
 
 class Elements:
-    """An array over a ring, or its shape."""
+    """An array over a ring, such as a mask, an opened value or a share; or only its shape."""
 
     __slots__ = ("_array", "known", "ring", "shape")
     __array_ufunc__ = None  # so that `array * elements` is left to Elements.__rmul__
@@ -48,7 +35,7 @@ class Elements:
 
     @classmethod
     def unknown(cls, shape: tuple[int, ...], ring: Ring) -> Self:
-        """Return what those have who do not have the elements: their shape."""
+        """Return elements of which only the shape is known."""
         found = cls.__new__(cls)
         found.ring, found.shape, found.known = ring, shape, False
         return found
@@ -106,7 +93,7 @@ class Elements:
         """Return several elements of this kind as one array."""
         return type(self)(combine_arrays([value.array for value in values]), self.ring)
 
-    # Rearrangements. Unknown elements are not moved, only their shapes change.
+    # Rearrangements. For unknown elements, only the shape changes.
 
     def __getitem__(self, key: Any) -> Self:
         if not self.known:
@@ -129,7 +116,7 @@ class Elements:
         return type(self)(self._array.transpose(axes), self.ring)
 
     def broadcast_to(self, shape: tuple[int, ...]) -> Self:
-        """Return the value repeated along new or short axes."""
+        """Return the elements repeated along new axes and axes of length one."""
         if not self.known:
             assert np.broadcast_shapes(self.shape, shape) == shape
             return self.unknown(shape, self.ring)
@@ -145,7 +132,7 @@ class Elements:
         return type(self)(self.ring.sum(self._array, axis), self.ring)
 
     def map_last_axis(self, linear: Callable[[RingArray], RingArray], last: int) -> Self:
-        """Return the elements under a linear operation that turns their last axis into another."""
+        """Apply a linear operation along the last axis, which changes its length to `last`."""
         if not self.known:
             return self.unknown((*self.shape[:-1], last), self.ring)
         return type(self)(linear(self._array), self.ring)
@@ -178,7 +165,14 @@ class Elements:
 
 
 class Share(Elements):
-    """One participant's additive (or, for bits, XOR) share."""
+    """One participant's part of a value that no party holds as a whole.
+
+        x = x_1 + x_2 + ... + x_n   in the share's ring (for bits: XOR)
+
+    A share is opaque on purpose. It can be added, scaled and reshaped, which each participant does
+    locally, and passed to the runtime's `open` and `reveal`. It shows only its shape, and refuses
+    all operations that would treat it as the value: comparing, branching, iterating, pickling.
+    """
 
     __slots__ = ()
 
@@ -187,7 +181,7 @@ class Share(Elements):
         """The participant's elements: for gates and runtimes, never for programs."""
         return self.array
 
-    # What a share is not.
+    # Operations that treat a share as its value.
 
     def _refuse(self, *_: object) -> NoReturn:
         raise TypeError(
@@ -210,14 +204,14 @@ class Share(Elements):
 
 
 class PublicShare(Share):
-    """A share of what is to be added up without a mask: a plain value that everybody may learn."""
+    """A share that is opened without a mask, because all participants can learn the value."""
 
     __slots__ = ("disclosure",)
 
     def __init__(self, part: RingArray, ring: Ring, disclosure: str) -> None:
         super().__init__(part, ring)
         self.disclosure = disclosure
-        """What it is, for the ledger."""
+        """The name of the value in the disclosure ledger."""
 
 
 _ElementsT = TypeVar("_ElementsT", bound=Elements)
@@ -234,7 +228,7 @@ def concatenate(values: Sequence[_ElementsT], axis: int = 0) -> _ElementsT:
 
 
 def stack(values: Sequence[_ElementsT], axis: int = 0) -> _ElementsT:
-    """Return elements side by side along a new axis."""
+    """Return elements stacked along a new axis."""
     first = values[0]
     if not all(value.known for value in values):
         assert axis >= 0
@@ -247,7 +241,13 @@ N_HOLDERS = 3
 
 
 class ReplicatedElements(Elements):
-    """The two parts that one of three has."""
+    """One dealer's two of the three parts of a value.
+
+        x = c_0 + c_1 + c_2   in the ring (for bits: XOR)
+
+    Dealer k has c_k and c_(k+1), in cyclic order, so two dealers know each part. No dealer knows x;
+    any two dealers together know it. Linear operations are local.
+    """
 
     __slots__ = ("parts",)
 
@@ -259,8 +259,8 @@ class ReplicatedElements(Elements):
 
     @property
     def array(self) -> RingArray:
-        """Nobody has it."""
-        raise TypeError("no dealer of three knows what all of them hold together")
+        """Always raise TypeError, because no dealer knows the value."""
+        raise TypeError("no dealer of three knows the value of replicated elements")
 
     def join(self, values: Sequence[Self], combine_arrays: Callable[..., RingArray]) -> Self:
         """Return several values as one array."""
@@ -280,22 +280,22 @@ class ReplicatedElements(Elements):
 
 
 def list_local_parts(value: Elements) -> tuple[RingArray, ...]:
-    """Return what somebody has of a value: the whole of it, or two parts."""
+    """Return the local parts of a value: the whole value, or two of three parts."""
     if isinstance(value, ReplicatedElements):
         return tuple(part.array for part in value.parts)
     return (value.array,)
 
 
-def _of_each_part(name: str) -> Any:
+def _for_each_part(name: str) -> Any:
     operation = getattr(Elements, name)
 
-    def of_each_part(self: ReplicatedElements, *values: Any, **options: Any) -> ReplicatedElements:
+    def apply(self: ReplicatedElements, *values: Any, **options: Any) -> ReplicatedElements:
         if not self.known:
             found: ReplicatedElements = operation(self, *values, **options)
             return found
         return type(self)(*(operation(part, *values, **options) for part in self.parts))
 
-    return of_each_part
+    return apply
 
 
 for _name in (
@@ -312,4 +312,4 @@ for _name in (
     "sum_slices",
     "reduce_to_ring",
 ):
-    setattr(ReplicatedElements, _name, _of_each_part(_name))
+    setattr(ReplicatedElements, _name, _for_each_part(_name))

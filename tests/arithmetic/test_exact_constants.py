@@ -29,12 +29,12 @@ def test_logarithms(x: Fraction) -> None:
 
 
 @given(st.fractions(), st.integers(-8, 8))
-def test_the_nearest_integer(x: Fraction, bits: int) -> None:
+def test_rounding_to_the_nearest_integer(x: Fraction, bits: int) -> None:
     assert abs(round_scaled(x, bits) - x * Fraction(2) ** bits) <= Fraction(1, 2)
 
 
 def test_decimals_are_right_to_fifty_digits() -> None:
-    """Against the same numbers as tables of mathematics have them."""
+    """Compare with known decimal expansions."""
     with decimal_precision():
         known = Decimal("1.17520119364380145688238185059560081515571798133410")
         assert abs(decimal_sinh(Decimal(1)) - known) < Decimal(10) ** -49
@@ -48,12 +48,12 @@ def test_sines_and_cosines(angles: list[int]) -> None:
     sine, cosine = fourier.compute_sin_cos(np.array(angles, dtype=np.uint32))
     for angle, s, c in zip(angles, sine.tolist(), cosine.tolist(), strict=True):
         turn = 2 * np.pi * (angle / 2.0**32)
-        # The bound of the module, and what double precision makes of the angle.
+        # The bound of `compute_sin_cos`, and the rounding of the angle to double precision.
         assert abs(s / 2.0**fourier.SIN_COS_BITS - np.sin(turn)) < 2.0**-34 + 2.0**-50
         assert abs(c / 2.0**fourier.SIN_COS_BITS - np.cos(turn)) < 2.0**-34 + 2.0**-50
 
 
-def test_the_circle_s_corners() -> None:
+def test_sines_and_cosines_of_quarter_turns() -> None:
     quarters = np.array([0, 1 << 30, 1 << 31, 3 << 30], dtype=np.uint32)
     sine, cosine = fourier.compute_sin_cos(quarters)
     one = 1 << fourier.SIN_COS_BITS
@@ -61,8 +61,8 @@ def test_the_circle_s_corners() -> None:
     assert cosine.tolist() == [one, 0, -one, 0]
 
 
-def test_known_sums_come_out_as_known() -> None:
-    """The digests themselves: another machine, numpy or Python must have the same."""
+def test_self_test_matches_known_digests() -> None:
+    """Any other machine, numpy or Python version must have the same digests."""
     assert {name: digest[:16] for name, digest in run_self_test().items()} == {
         "random numbers": "adaabd7b0e9b3538",
         "sines": "8716c573b0dc3742",

@@ -1,4 +1,4 @@
-"""Blocks on all cores: the same as one after the other, whatever is done to them."""
+"""Blocks computed on all cores give the same results as on one core."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ PLACE = Place("rows", (1,), 2)
 MANY = 3 * large_arrays.MIN_PARALLEL_ELEMENTS + 5
 
 
-def test_blocks_are_all_of_it() -> None:
+def test_blocks_cover_the_vector() -> None:
     found = np.concatenate(
-        [np.arange(10)[where] for where in large_arrays.split_into_blocks(10, 3)]
+        [np.arange(10)[block] for block in large_arrays.split_into_blocks(10, 3)]
     )
     assert found.tolist() == list(range(10))
     assert large_arrays.split_into_blocks(0) == []
 
 
-def test_work_is_spread_over_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If there is enough of it; and what it asks for itself is done where it is."""
+def test_large_work_runs_in_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nested work runs in the thread that starts it; small work runs in the calling thread."""
     monkeypatch.setattr(large_arrays, "count_cores", lambda: 4)
     threads: set[str] = set()
-    together = threading.Barrier(2, timeout=10)
+    barrier = threading.Barrier(2, timeout=10)
 
     def work(item: int) -> None:
-        together.wait()
+        barrier.wait()
 
         def inner(_: int) -> None:
             threads.add(threading.current_thread().name)
@@ -52,7 +52,7 @@ def test_work_is_spread_over_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert threads == {threading.current_thread().name}
 
 
-def test_what_goes_wrong_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_in_threads_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_arrays, "count_cores", lambda: 2)
 
     def work(item: int) -> None:
@@ -86,10 +86,10 @@ def _draw() -> Any:
     return whole
 
 
-def _spread() -> Any:
+def _expand() -> Any:
     lattice = RingLwe("ab" * 32, MANY, 40)
     secret = np.zeros((1, 2048), dtype=np.uint64)
-    secret[0, 1] = 1  # X: every block's polynomial, moved on by one
+    secret[0, 1] = 1  # X: every block's polynomial, shifted by one
     found = lattice.expand_secrets(secret)
     last = lattice.polynomials(slice(3, 4))[0]
     np.testing.assert_array_equal(
@@ -98,8 +98,10 @@ def _spread() -> Any:
     return np.stack([found[0], binomial(Prg(b"e" * 32), PLACE, (MANY,), lattice.ring)])
 
 
-@pytest.mark.parametrize("body", [_add, _draw, _spread])
-def test_any_number_of_cores(body: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("body", [_add, _draw, _expand])
+def test_results_do_not_depend_on_the_number_of_cores(
+    body: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = []
     for count in (1, 3):
         monkeypatch.setattr(large_arrays, "count_cores", lambda count=count: count)
@@ -111,30 +113,30 @@ def test_any_number_of_cores(body: Callable[[], Any], monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("rows", [1, 400, 1 << 16, (1 << 17) + 1, 5 * (1 << 16) + 321])
 @pytest.mark.parametrize("kind", [np.uint64, np.uint32])
 def test_sums_up_to_cuts(cuts: int, rows: int, kind: type[np.unsignedinteger[Any]]) -> None:
-    """Where some buckets are empty, others beyond all cuts, and the last block is short."""
+    """With empty buckets, buckets beyond all cuts, and a short last block."""
     rng = np.random.default_rng(cuts)
     bucket = rng.choice([0, 2, 3, cuts, cuts + 1], size=rows).clip(0, cuts).astype(np.uint8)
-    bucket[: min(rows, 1 << 16) // 2] = cuts  # hardly any of the first block passes
+    bucket[: min(rows, 1 << 16) // 2] = cuts  # few samples of the first block go left
     vectors = rng.integers(0, 1 << 63, (3, rows), dtype=np.uint64).astype(kind)
     some = np.flatnonzero(rng.integers(0, 3, rows))
     for chosen in (slice(rows), some):
-        taken = sort_features({2: bucket[chosen]}, [0, 0, cuts])[2]
+        feature = sort_features({2: bucket[chosen]}, [0, 0, cuts])[2]
         expected = [
             [v[chosen][bucket[chosen] <= cut].sum(dtype=kind) for v in vectors]
             for cut in range(cuts)
         ]
-        found = taken.sum_up_to_cuts(vectors[:, chosen])
+        found = feature.sum_up_to_cuts(vectors[:, chosen])
         assert found.shape == (cuts, 3)
         assert found.dtype == kind
         np.testing.assert_array_equal(found, np.array(expected, dtype=kind).reshape(cuts, 3))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="open files are found in /proc")
-def test_many_features_take_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_orders_of_many_features_share_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
     def sums() -> list[Any]:
-        own = sort_features(buckets, [7] * 40)
+        features = sort_features(buckets, [7] * 40)
         counts.append(len(os.listdir("/proc/self/fd")))
-        return [own[j].sum_up_to_cuts(vectors) for j in buckets]
+        return [features[j].sum_up_to_cuts(vectors) for j in buckets]
 
     rng = np.random.default_rng(4)
     buckets = {j: rng.integers(0, 8, 1000, dtype=np.uint8) for j in range(5, 30)}

@@ -1,4 +1,4 @@
-"""Ring elements as messages: every width, every length, and not a bit more than they have."""
+"""Packing of ring elements: every width and length, without any extra bit."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ rings = st.sampled_from(WIDTHS).map(get_integer_ring) | st.just(BIT_RING)
 
 
 def chunks_of(width: int) -> list[int]:
-    """The powers of two that a width is the sum of, the largest first."""
+    """The powers of two that add up to a width, the largest first."""
     return [1 << k for k in reversed(range(7)) if width >> k & 1]
 
 
 def plain(ring: Ring, values: list[int]) -> bytes:
-    """The message as the module describes it, one chunk at a time."""
+    """The message as the module describes it, packed one chunk at a time."""
     message, shift = b"", 0
     for chunk in chunks_of(ring.bits):
         pieces = [(value >> shift) % (1 << chunk) for value in values]
@@ -33,8 +33,8 @@ def plain(ring: Ring, values: list[int]) -> bytes:
         length = -(-len(values) * chunk // 8)
         packed = [0] * length
         for i, piece in enumerate(pieces):
-            run, place = divmod(i, length)
-            packed[place] |= piece << (run * chunk)
+            run, position = divmod(i, length)
+            packed[position] |= piece << (run * chunk)
         message += bytes(packed)
     return message
 
@@ -56,7 +56,7 @@ def messages(draw: st.DrawFn, rings: st.SearchStrategy[Ring] = rings) -> tuple[R
 
 
 @given(messages())
-def test_what_is_sent_is_received(message: tuple[Ring, list[int]]) -> None:
+def test_round_trip(message: tuple[Ring, list[int]]) -> None:
     ring, values = message
     sent = pack_elements(ring, vector(ring, values))
     assert sent.tobytes() == plain(ring, values)
@@ -77,8 +77,8 @@ def test_every_width_at_every_length(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_an_element_takes_its_width(width: int) -> None:
-    """To the bit, but for less than a byte of every size of chunks that is left at the end."""
+def test_packed_size_follows_the_width(width: int) -> None:
+    """Exactly, except for less than a byte at the end of each chunk size below a byte."""
     ring = get_integer_ring(width)
     chunks = chunks_of(width)
     assert sum(chunks) == width
@@ -92,18 +92,18 @@ def test_an_element_takes_its_width(width: int) -> None:
 
 
 @given(messages(), st.integers(0, 2**64 - 1))
-def test_upper_bits_never_travel(message: tuple[Ring, list[int]], garbage: int) -> None:
-    """What numpy's words hold above an element is somebody's carries."""
+def test_upper_bits_are_not_sent(message: tuple[Ring, list[int]], garbage: int) -> None:
+    """The bits of a word above an element are carries that no peer must see."""
     ring, values = message
-    littered = vector(ring, [value | garbage << ring.bits & 2**64 - 1 for value in values])
-    sent = pack_elements(ring, littered)
+    with_garbage = vector(ring, [value | garbage << ring.bits & 2**64 - 1 for value in values])
+    sent = pack_elements(ring, with_garbage)
     assert sent.tobytes() == pack_elements(ring, vector(ring, values)).tobytes()
     assert unpack_elements(ring, sent, len(values)).tolist() == values
 
 
 @given(messages(rings.filter(lambda ring: not ring.is_word)), st.integers(0, 7))
-def test_a_message_at_an_odd_place_in_memory(message: tuple[Ring, list[int]], offset: int) -> None:
-    """As one that is cut out of a larger one may lie; `Payload.decode` copies whole words."""
+def test_unaligned_messages_are_unpacked(message: tuple[Ring, list[int]], offset: int) -> None:
+    """A message can be a slice of a larger one; `Payload.decode` copies whole words."""
     ring, values = message
     sent = pack_elements(ring, vector(ring, values))
     around = np.full(offset + sent.size + 5, 0xFF, dtype=np.uint8)
@@ -113,18 +113,18 @@ def test_a_message_at_an_odd_place_in_memory(message: tuple[Ring, list[int]], of
 
 
 @given(messages())
-def test_encoding_changes_nothing(message: tuple[Ring, list[int]]) -> None:
+def test_packing_does_not_change_its_input(message: tuple[Ring, list[int]]) -> None:
     ring, values = message
-    given_ = vector(ring, values)
-    sent = pack_elements(ring, given_)
+    values_array = vector(ring, values)
+    sent = pack_elements(ring, values_array)
     copy = sent.copy()
     unpack_elements(ring, sent, len(values))
-    assert given_.tolist() == values
+    assert values_array.tolist() == values
     assert (sent == copy).all()
 
 
 def test_known_messages() -> None:
-    """Literally, so that two versions that disagree do not go unnoticed."""
+    """Messages are fixed, so that a version with another format is detected."""
     x = vector(Z36, [0x987654321, 0xABCDEF012, 0xD00000003])
     assert pack_elements(Z36, x).tobytes() == bytes.fromhex("21436587 12f0debc 03000000 d9 0a")
     bits = vector(get_integer_ring(1), [1, 0, 1, 1, 0, 0, 1, 0, 1])

@@ -40,10 +40,10 @@ def test_large_matrices_are_multiplied_in_blocks(monkeypatch: pytest.MonkeyPatch
     assert (limbs(matrix).multiply((x, Z36))[0] == whole).all()
 
 
-@pytest.mark.parametrize("kept", [1 << 30, 1000])
-def test_a_part_of_a_matrix(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some rows and columns, wherever the matrix is, in blocks or at once."""
-    monkeypatch.setattr("privet.arithmetic.exact_matmul._MAX_MEMORY_BYTES", kept)
+@pytest.mark.parametrize("max_bytes", [1 << 30, 1000])
+def test_select_rows_and_columns(max_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In memory or in a file, in blocks or at once."""
+    monkeypatch.setattr("privet.arithmetic.exact_matmul._MAX_MEMORY_BYTES", max_bytes)
     rng = np.random.default_rng(0)
     matrix = rng.integers(0, 2**36, (5, 100), dtype=np.uint64)
     rows, columns = np.array([0, 3, 4]), np.flatnonzero(rng.random(100) < 0.6)
@@ -61,7 +61,7 @@ def test_sums_of_limbs_are_exact() -> None:
 
 
 def test_products_are_exact_beyond_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The largest entries there are, of more rows than are summed as floats at once."""
+    """With the largest possible entries, and more rows than are summed as floats at once."""
     monkeypatch.setattr("privet.arithmetic.exact_matmul._EXACT_ROWS", 16)
     rng = np.random.default_rng(0)
     for low in (0, 2**36 - 1):
@@ -71,7 +71,7 @@ def test_products_are_exact_beyond_one_block(monkeypatch: pytest.MonkeyPatch) ->
         assert (Z36.reduce_modulus(limbs(matrix).multiply((x, Z36))[0]) == exact).all()
 
 
-def test_what_was_not_placed_is_zero() -> None:
+def test_unfilled_rows_are_zero() -> None:
     matrix = LimbMatrix(2, 3)
     assert (matrix.multiply((np.ones((3, 1), dtype=np.uint64), Z36))[0] == 0).all()
     assert LimbMatrix.estimate_memory(10, 1000) == 160_000

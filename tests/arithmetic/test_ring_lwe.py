@@ -1,4 +1,4 @@
-"""Lattice masks: what is drawn, and products that are exact."""
+"""Ring-LWE samples: the distributions of draws, and exact products."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEGREES = pytest.mark.parametrize(("degree", "bits"), SAFE_MODULUS_BITS.items())
 
 
 def product(a: np.ndarray, s: np.ndarray) -> np.ndarray:
-    """The product modulo X^d + 1 and 2^64, from what it is."""
+    """The product modulo X^d + 1 and 2^64, by definition."""
     degree = len(s)
     whole = np.zeros(2 * degree, dtype=np.uint64)
     for k in np.flatnonzero(s):
@@ -36,12 +36,12 @@ def product(a: np.ndarray, s: np.ndarray) -> np.ndarray:
     return found
 
 
-# What is drawn.
+# Draws.
 
 
 @pytest.mark.parametrize("bits", [16, 32, 44, 64])
-def test_secrets(bits: int) -> None:
-    """-1, 0 and 1, each as likely; another place has others, the same place the same."""
+def test_secrets_are_ternary(bits: int) -> None:
+    """-1, 0 and 1, equally likely; equal for the same place, independent for another place."""
     ring, shape = get_integer_ring(bits), (60, degree_for(bits))
     drawn = signed(ternary(STREAM, Place("s", (1,), 0), shape, ring))
     values, counts = np.unique(drawn, return_counts=True)
@@ -56,8 +56,8 @@ def test_secrets(bits: int) -> None:
 
 
 @pytest.mark.parametrize("bits", [16, 32, 44, 64])
-def test_errors(bits: int) -> None:
-    """A centred binomial of 40 bits, by mean, variance, kurtosis and how often it is 0."""
+def test_errors_are_binomial(bits: int) -> None:
+    """A centred binomial of 40 bits, by mean, variance, kurtosis and the frequency of 0."""
     ring, size = get_integer_ring(bits), 300_000
     drawn = signed(binomial(STREAM, Place("e", (1,), 0), (3, size // 3), ring)).astype(float)
     variance = BINOMIAL_ERROR_BITS / 4
@@ -69,11 +69,11 @@ def test_errors(bits: int) -> None:
     assert abs((drawn == 0).mean() - zero) < 5 * np.sqrt(zero / size)
     assert np.abs(drawn).max() <= BINOMIAL_ERROR_BITS // 2
     for lag in (1, 2, 64):
-        moved = drawn.reshape(-1)[lag:] * drawn.reshape(-1)[:-lag]
-        assert abs(moved.mean()) < 5 * variance / np.sqrt(size)
+        products = drawn.reshape(-1)[lag:] * drawn.reshape(-1)[:-lag]
+        assert abs(products.mean()) < 5 * variance / np.sqrt(size)
 
 
-def test_errors_do_not_depend_on_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = binomial(STREAM, Place("e", (), 0), (2, 1000), Z64)
     cut = large_arrays.split_into_blocks
     monkeypatch.setattr(large_arrays, "split_into_blocks", lambda count, size=77: cut(count, size))
@@ -82,7 +82,7 @@ def test_errors_do_not_depend_on_pieces(monkeypatch: pytest.MonkeyPatch) -> None
 
 @DEGREES
 def test_public_polynomials(degree: int, bits: int) -> None:
-    """Uniform, others in every block and for every seed, and the same for everybody."""
+    """Uniform, different in every block and for every seed, and reproducible."""
     rows = 20 * degree
     lattice = RingLwe(SEED, rows, bits)
     assert lattice.degree == degree
@@ -106,7 +106,7 @@ def test_unsafe_moduli_are_refused(bits: int) -> None:
 
 
 @pytest.mark.parametrize(("bits", "degree"), [(1, 2048), (44, 2048), (45, 4096), (64, 4096)])
-def test_larger_moduli_take_longer_polynomials(bits: int, degree: int) -> None:
+def test_larger_moduli_need_longer_polynomials(bits: int, degree: int) -> None:
     lattice = RingLwe(SEED, 2 * degree + 1, bits)
     assert (lattice.degree, lattice.blocks) == (degree, 3)
 
@@ -117,7 +117,7 @@ def test_larger_moduli_take_longer_polynomials(bits: int, degree: int) -> None:
 @pytest.mark.parametrize("bits", [16, 25, 36, 44, 45, 46, 47, 57, 64])
 @pytest.mark.parametrize("largest", [1, 96, 500])
 def test_products_are_exact(bits: int, largest: int) -> None:
-    """Of secrets, and of sums of several participants' and dealers'."""
+    """With secrets, and with sums of the secrets of several participants and dealers."""
     ring = get_integer_ring(bits)
     lattice = RingLwe(SEED, 2 * degree_for(bits) + 5, SAFE_MODULUS_BITS[degree_for(bits)])
     rng = np.random.default_rng(largest)
@@ -136,10 +136,10 @@ def test_products_are_exact(bits: int, largest: int) -> None:
 @pytest.mark.parametrize(
     ("bits", "limbs"), [(44, (24, 24)), (46, (23, 23)), (64, (23, 23, 18))], ids=str
 )
-def test_what_is_rounded_is_near_an_integer(
+def test_computed_coefficients_are_near_integers(
     bits: int, limbs: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worst that limbs and factors can be: all of the same sign and as large as they get."""
+    """In the worst case: all limbs and factors of the same sign, and as large as possible."""
     ring, degree, largest = get_integer_ring(bits), degree_for(bits), 500
     off: list[float] = []
     inverse = scipy.fft.ifft
@@ -170,17 +170,17 @@ def test_what_is_rounded_is_near_an_integer(
 def test_indicators_times_polynomials(
     bits: int, blocks: int, more: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """M P times a secret is M times P s, whatever rows are added up at once."""
+    """M P times a secret is M times P s, for any number of rows that are added at once."""
     monkeypatch.setattr(module, "_GROUP_ROWS", at_once)
     wide, degree, cuts = get_integer_ring(bits), degree_for(bits), 6
     rows = blocks * degree + more
     lattice = RingLwe(SEED, rows, bits)
     bucket = np.random.default_rng(rows).integers(0, cuts + 1, rows).astype(np.uint8)
-    gathered = lattice.project_indicators(bucket, cuts)
-    assert gathered.shape == (cuts, degree)
+    projected = lattice.project_indicators(bucket, cuts)
+    assert projected.shape == (cuts, degree)
     s = ternary(STREAM, Place("s", (), 1), (3, degree), wide)
     matrix = SmallFactorMatrix(cuts + 2, bits)
-    matrix.fill_rows(2, gathered)
+    matrix.fill_rows(2, projected)
     narrow = get_integer_ring(20)
     found, short = matrix.multiply((s[:2].T, wide), (narrow.to_elements(signed(s[2:])).T, narrow))
     below = (bucket <= np.arange(cuts)[:, None]).astype(np.uint64)
@@ -196,8 +196,8 @@ def test_indicators_times_polynomials(
 
 
 @DEGREES
-def test_matrices_of_any_words(degree: int, bits: int) -> None:
-    """Bits beyond the modulus mean nothing, and sums are exact at their largest."""
+def test_bits_beyond_the_modulus_are_ignored(degree: int, bits: int) -> None:
+    """Sums are exact at their largest."""
     ring = get_integer_ring(bits)
     rows = np.stack([np.full(degree, (1 << 64) - 1), np.full(degree, (1 << 63) + (1 << 43) - 1)])
     matrix = SmallFactorMatrix(2, bits)
@@ -209,8 +209,8 @@ def test_matrices_of_any_words(degree: int, bits: int) -> None:
 
 
 @DEGREES
-def test_what_is_too_large_is_refused(degree: int, bits: int) -> None:
-    """Products would no longer be exact."""
+def test_large_factors_are_refused(degree: int, bits: int) -> None:
+    """With larger factors, products would not be exact."""
     lattice, matrix = RingLwe(SEED, 10, bits), SmallFactorMatrix(1, bits)
     large = Z64.to_elements(np.full((1, degree), -501))
     with pytest.raises(AssertionError, match="small"):

@@ -1,4 +1,4 @@
-"""Every gate: its value, within its derived bound, and its cost, against the meter."""
+"""Every gate: its value, within its derived bound, and its measured and counted cost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EXTREME = [0, 1, 2**64 - 1, 2**63, 2**63 - 1, 2**62, 2**62 - 1, 2**32, 2**32 - 1
 
 
 def values(shape: tuple[int, ...], ring: Ring, seed: int) -> np.ndarray:
-    """Random elements, among them extreme ones."""
+    """Random elements, some of them extreme."""
     rng = np.random.default_rng(seed)
     uniform = rng.integers(0, (1 << ring.bits) - 1, shape, dtype=ring.dtype, endpoint=True)
     extreme = rng.choice(np.array(EXTREME, dtype=np.uint64), shape).astype(ring.dtype)
@@ -44,7 +44,7 @@ def values(shape: tuple[int, ...], ring: Ring, seed: int) -> np.ndarray:
 
 
 def split(value: np.ndarray, ring: Ring, n: int, seed: int) -> list[np.ndarray]:
-    """Cut a value into n uniform shares."""
+    """Split a value into n uniform shares."""
     rng = np.random.default_rng(seed)
     top = (1 << ring.bits) - 1
     parts = rng.integers(0, top, (n - 1, *value.shape), dtype=ring.dtype, endpoint=True)
@@ -58,7 +58,7 @@ def body(
     likes: list[np.ndarray],
     rings: list[Ring],
 ) -> Any:
-    """Run a gate on shares that were cut beforehand; return our part of the result."""
+    """Run a gate on shares that were split beforehand; return the local part of the result."""
     if isinstance(runtime, Party):
         assert parts is not None
         shares = [Share(part, ring) for part, ring in zip(parts, rings, strict=True)]
@@ -70,10 +70,10 @@ def body(
 def run(
     gate: Callable[..., Share], inputs: list[np.ndarray], rings: list[Ring], n: int, out: Ring
 ) -> tuple[np.ndarray, Cost, list[View]]:
-    """Return what a gate makes of values, and what it costs, which is what a counter says."""
-    cut = [split(v, r, n, seed) for seed, (v, r) in enumerate(zip(inputs, rings, strict=True))]
+    """Return the result and the cost of a gate; check that a counter counts the same cost."""
+    shares = [split(v, r, n, seed) for seed, (v, r) in enumerate(zip(inputs, rings, strict=True))]
     program = partial(body, gate=gate, likes=inputs, rings=rings)
-    views = play(program, n, [[parts[k] for parts in cut] for k in range(n)])
+    views = play(program, n, [[parts[k] for parts in shares] for k in range(n)])
     for view in views:
         assert view.ledger.entries == []  # no gate reveals anything
     check_count(program, views)
@@ -124,13 +124,13 @@ def test_square(n: int, shape: tuple[int, ...], ring: Ring) -> None:
 @pytest.mark.parametrize("shape", [*SHAPES, (9_001,)])
 @pytest.mark.parametrize("bits", [1, 20, 32])
 def test_truncate(n: int, shape: tuple[int, ...], bits: int) -> None:
-    """Over the whole range of the gate: near 2^62 the paper's text would fail every fourth time."""
+    """Over the whole range of the gate: near 2^62, the paper's protocol fails one time in four."""
     rng = np.random.default_rng(n)
     z = rng.integers(-(2**62) + 1, 2**62, shape)
     z = np.where(rng.random(shape) < 0.5, z, rng.choice([0, 1, -1, 2**62 - 1, 1 - 2**62], shape))
     result, cost, _ = run(partial(truncate, dropped_bits=bits), [z.view(np.uint64)], [Z64], n, Z64)
     low = signed(result)
-    # Each of n shifts rounds down by less than one, and n // 2 units make up for it.
+    # Each of n shifts rounds down by less than one, and n // 2 units are added.
     assert ((z >> bits) - (n - 1) + n // 2 <= low).all()
     assert (low <= (z >> bits) + n // 2).all()
     assert cost == opening_cost(Z64.nbytes(shape), n) + Cost(offline_bytes=2 * Z32.nbytes(shape))
@@ -159,22 +159,22 @@ def test_most_significant_bit(n: int, count: int) -> None:
     x = values((count,), Z64, 3)
     result, cost, _ = run(extract_msb, [x], [Z64], n, BIT_RING)
     assert (unpack_bits(result, count) == (x >> np.uint64(63))).all()
-    # Of every number beyond two, 63 bits; then as many again, and the 62 nodes of a tree, of which
-    # all but the last need the product of propagates, too.
+    # 63 bits for every number beyond two; then 63 again, and the 62 nodes of a tree, of which all
+    # but the last need the product of propagates, too.
     products = 63 * (n - 2) + 63 + 62 + 61
     assert cost.offline_bytes == products * packed_length(count)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
-def test_log_depth(n: int) -> None:
-    """An adder of 64 bits in 1 + 6 rounds, after the rounds that make two numbers of n."""
+def test_rounds_of_most_significant_bit(n: int) -> None:
+    """An adder of 64 bits in 1 + 6 rounds, after the rounds that reduce n numbers to two."""
     carry_save = {2: 0, 3: 1, 4: 2, 5: 3, 8: 4}[n]
     x = Share.unknown((8,), Z64)
     assert count_program_cost(extract_msb, n, x).rounds == carry_save + 7
 
 
 def test_known_costs() -> None:
-    """Literally, as they were before a counter counted them."""
+    """Costs are fixed here, so that a change is detected."""
     x, y = Share.unknown((8,), Z64), Share.unknown((20,), Z64)
     assert count_program_cost(extract_msb, 2, x) == Cost(7, 622, 186)
     assert count_program_cost(extract_msb, 3, x) == Cost(8, 2622, 249)
@@ -186,7 +186,7 @@ def test_known_costs() -> None:
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("shape", [(0,), (1,), (13,), (2, 13)])
 @pytest.mark.parametrize("ring", [Z64, Z32], ids=lambda ring: ring.name)
-def test_from_bits(n: int, shape: tuple[int, ...], ring: Ring) -> None:
+def test_bits_to_arithmetic(n: int, shape: tuple[int, ...], ring: Ring) -> None:
     count = shape[-1]
     packed = (*shape[:-1], packed_length(count))
     x = values(packed, BIT_RING, 5)
@@ -199,7 +199,7 @@ def test_from_bits(n: int, shape: tuple[int, ...], ring: Ring) -> None:
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("ring", [Z64, Z32], ids=lambda ring: ring.name)
-def test_less(n: int, shape: tuple[int, ...], ring: Ring) -> None:
+def test_less_than(n: int, shape: tuple[int, ...], ring: Ring) -> None:
     rng = np.random.default_rng(6)
     x = rng.integers(-(2**62), 2**62, shape)
     y = np.where(rng.random(shape) < 0.7, rng.integers(-(2**62), 2**62, shape), x)
@@ -213,20 +213,20 @@ def test_less(n: int, shape: tuple[int, ...], ring: Ring) -> None:
     assert cost == sign + number
 
 
-def permuting(
+def permute_input(
     runtime: Runtime,
     data: tuple[list[np.ndarray], np.ndarray] | None,
     owners: list[int],
     shape: tuple[int, ...],
     ring: Ring,
 ) -> Any:
-    """Each participant gives its own permutations, and its part of x."""
+    """Each participant inputs its permutations, and its part of x."""
     if not isinstance(runtime, Party):
         return permute(runtime, Share.unknown(shape, ring), [None] * len(owners), owners)
     assert data is not None
     permutations, part = data
-    own = [p if o == runtime.index else None for p, o in zip(permutations, owners, strict=True)]
-    return permute(runtime, Share(part, ring), own, owners).part
+    local = [p if o == runtime.index else None for p, o in zip(permutations, owners, strict=True)]
+    return permute(runtime, Share(part, ring), local, owners).part
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -239,24 +239,24 @@ def test_permute(n: int, owners: list[int], length: int, ring: Ring) -> None:
     permutations = [rng.permutation(length) for _ in owners]
     x = values(shape, ring, 8)
     inputs = [(permutations, part) for part in split(x, ring, n, 9)]
-    views = play(partial(permuting, owners=owners, shape=shape, ring=ring), n, inputs)
+    views = play(partial(permute_input, owners=owners, shape=shape, ring=ring), n, inputs)
     result = ring.sum(np.stack([view.result for view in views]), 0)
     for j, permutation in enumerate(permutations):
         assert (result[j] == x[j][:, permutation]).all()
     sent = len(owners) * (3 * ring.nbytes((length,)) + 4 * length)
     assert measured(views) == Cost(1, (n - 1) * sent, ring.nbytes(shape))
-    check_count(partial(permuting, owners=owners, shape=shape, ring=ring), views)
+    check_count(partial(permute_input, owners=owners, shape=shape, ring=ring), views)
 
 
-def test_no_permutation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Positions that are none come from a peer, and are named as its fault."""
+def test_invalid_permutation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions out of range come from a peer, which the error names."""
     monkeypatch.setattr(
         Party,
         "open_to_owners",
         lambda *_: ({}, [np.full(4, 9, dtype=np.uint32)]),
     )
     x = np.zeros((1, 1, 4), dtype=np.uint64)
-    program = partial(permuting, owners=[1], shape=x.shape, ring=Z64)
+    program = partial(permute_input, owners=[1], shape=x.shape, ring=Z64)
     with pytest.raises(PeerMisbehavedError, match="party2: sent no permutation"):
         play(program, 2, [([np.arange(4)], x)] * 2)
 
@@ -273,29 +273,30 @@ def test_more_participants(n: int) -> None:
     assert ((x >> np.uint64(20)) + np.uint64(n // 2) - z <= np.uint64(n - 1)).all()
 
 
-def differing(runtime: Runtime, _: object, what: str) -> None:
-    """One participant runs a gate with another option, or reveals to somebody else."""
+def run_with_difference(runtime: Runtime, _: object, difference: str) -> None:
+    """One participant runs a gate with another option, or reveals to other recipients."""
     odd = isinstance(runtime, Party) and runtime.index == 1
     x = runtime.share_public(np.zeros(4, dtype=np.uint64), Z64)
-    truncate(runtime, x, dropped_bits=10 if odd and what == "option" else 20)
-    owners = [1 if odd and what == "owner" else 0]
+    truncate(runtime, x, dropped_bits=10 if odd and difference == "option" else 20)
+    owners = [1 if odd and difference == "owner" else 0]
     permute(runtime, x.reshape(1, 1, 4), [np.arange(4)], owners)
-    runtime.reveal(x, recipients=[0, 1] if odd and what == "audience" else [1, 0], disclosure="x")
+    recipients = [0, 1] if odd and difference == "recipients" else [1, 0]
+    runtime.reveal(x, recipients=recipients, disclosure="x")
 
 
-@pytest.mark.parametrize("what", ["option", "owner", "audience"])
-def test_options_are_agreed(what: str) -> None:
+@pytest.mark.parametrize("difference", ["option", "owner", "recipients"])
+def test_different_options_are_detected(difference: str) -> None:
     with pytest.raises((CorrelationError, PeerError), match="lost step"):
-        play(partial(differing, what=what), 2)
-    play(partial(differing, what="nothing"), 2)
+        play(partial(run_with_difference, difference=difference), 2)
+    play(partial(run_with_difference, difference="nothing"), 2)
 
 
-def _negative(runtime: Runtime, _: object) -> Any:
+def _reveal_signs(runtime: Runtime, _: object) -> Any:
     x = runtime.share_public(np.arange(-5, 5).view(np.uint64), Z64)
     y = runtime.share_public(np.zeros(10, dtype=np.uint64), Z64)
     return runtime.reveal(less_than(runtime, x, y), recipients=[0], disclosure="signs")
 
 
 def test_the_same_gates_run_between_processes() -> None:
-    outcome = simulate(_negative, 3, network="loopback")
+    outcome = simulate(_reveal_signs, 3, network="loopback")
     assert outcome.results[0].tolist() == [1] * 5 + [0] * 5

@@ -1,4 +1,4 @@
-"""What participants see of each other is uniform, and its shape does not depend on the data.
+"""Received values are uniform, and their shapes do not depend on the data.
 
 False alarms: each chi-square test rejects truly uniform bytes once in 10^9 runs
 (`harness.FALSE_ALARM`), and there are a few hundred of them.
@@ -40,8 +40,8 @@ def inputs(runtime: Runtime, data: np.ndarray | None) -> tuple[Share, Share]:
     return x, y
 
 
-def everything(runtime: Runtime, data: np.ndarray | None) -> Any:
-    """A program with every gate in it, on the data of the first two participants."""
+def run_all_gates(runtime: Runtime, data: np.ndarray | None) -> Any:
+    """A program with every gate, on the data of the first two participants."""
     x, y = inputs(runtime, data)
     product = truncate(runtime, multiply(runtime, x, y), dropped_bits=20)
     squared = square(runtime, x)
@@ -56,16 +56,16 @@ def everything(runtime: Runtime, data: np.ndarray | None) -> Any:
 
 
 def data(seed: int) -> list[np.ndarray]:
-    """Small values, many of them equal: the further from uniform the better."""
+    """Small values, many of them equal, so that they are far from uniform."""
     rng = np.random.default_rng(seed)
     return [rng.integers(0, 4, COUNT).astype(np.uint64) * np.uint64(seed) for _ in range(5)]
 
 
 def alarms(view: View) -> list[str]:
-    """What a participant could learn from: what it opened, and everything it received.
+    """Report values that are not uniform among all that a participant opened and received.
 
-    Left out are the reveal, outside all steps, and the messages that hold masked permutations,
-    which are no uniform bytes and have a test of their own.
+    The reveal, outside all steps, is left out. So are messages with masked permutations, which are
+    not uniform bytes and have a separate test.
     """
     messages = [r.array for r in view.received if r.step not in ("", "permute")]
     corrections = [r.array for r in view.corrections if r.step]
@@ -77,14 +77,14 @@ def n(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-def test_what_every_participant_receives_and_opens_is_uniform(n: int) -> None:
-    for view in play(everything, n, data(3)[:n]):
+def test_received_and_opened_values_are_uniform(n: int) -> None:
+    for view in play(run_all_gates, n, data(3)[:n]):
         assert alarms(view) == []
 
 
 def test_shapes_and_order_of_messages_do_not_depend_on_the_data(n: int) -> None:
-    first = play(everything, n, data(1)[:n])
-    second = play(everything, n, data(1000)[:n])
+    first = play(run_all_gates, n, data(1)[:n])
+    second = play(run_all_gates, n, data(1000)[:n])
     for one, other in zip(first, second, strict=True):
         assert one.shapes() == other.shapes()
         assert [a.shape for a in one.opened] == [a.shape for a in other.opened]
@@ -92,14 +92,14 @@ def test_shapes_and_order_of_messages_do_not_depend_on_the_data(n: int) -> None:
         assert one.ledger == other.ledger
 
 
-def permuting(runtime: Runtime, _: object, length: int) -> Any:
+def permute_zeros(runtime: Runtime, _: object, length: int) -> Any:
     x = runtime.share_public(np.zeros((1, 1, length), dtype=np.uint64), Z64)
     identity = np.arange(length)
     return permute(runtime, x, [identity], [0])
 
 
 def test_a_masked_permutation_is_uniform() -> None:
-    """The identity, masked 2,000 times: every position goes everywhere equally often."""
+    """The identity, masked 2,000 times: every position is sent to all positions equally often."""
     from scipy.stats import chi2
 
     length, times = 8, 2000
@@ -107,7 +107,7 @@ def test_a_masked_permutation_is_uniform() -> None:
 
     def many(runtime: Runtime, data: object) -> None:
         for _ in range(times):
-            permuting(runtime, data, length)
+            permute_zeros(runtime, data, length)
 
     views = play(many, 2)
     for received in views[1].received:
@@ -119,14 +119,14 @@ def test_a_masked_permutation_is_uniform() -> None:
     assert statistic * (length - 1) / length < chi2.isf(1e-9, (length - 1) ** 2)
 
 
-# The last stage of a tournament: what losing finalists carry is opened under a veil.
+# The last stage of the argmax: values of finalists that lose are opened under a blind.
 
 FEATURES = 5
 BUCKETS = 8
 
 
 class Final:
-    """The last stage, on everybody's shares of scores and of what finalists carry."""
+    """The last stage, on all participants' shares of the finalists' scores and carried values."""
 
     def __init__(self, n: int, finalists: int, times: int = 1) -> None:
         self.n, self.finalists, self.times = n, finalists, times
@@ -134,23 +134,23 @@ class Final:
         self.pairs = list(combinations(range(finalists), 2))
 
     def __call__(self, runtime: Runtime, data: tuple[RingArray, RingArray] | None) -> Any:
-        """Return our shares of all that is veiled, and who won."""
+        """Return the local shares of the blinded values, and the argmax result."""
         scores = Share.unknown((self.finalists,), Z36)
         load = Share.unknown((1 + self.n, self.finalists), CARRIED_RING)
         if data is not None:
             scores, load = Share(data[0], Z36), Share(data[1], CARRIED_RING)
         found = []
         for _ in range(self.times):
-            veiled = _final(runtime, scores, load)
-            what = ("feature", "bucket")
-            winner = runtime.reveal_argmax(
-                veiled, ArgmaxCandidates(tuple(self.owners), (BUCKETS,) * FEATURES, what)
+            blinded = _final(runtime, scores, load)
+            disclosures = ("feature", "bucket")
+            result = runtime.reveal_argmax(
+                blinded, ArgmaxCandidates(tuple(self.owners), (BUCKETS,) * FEATURES, disclosures)
             )
-            found.append((veiled.part if veiled.known else None, winner))
+            found.append((blinded.part if blinded.known else None, result))
         return found
 
     def carried(self, features: list[int], buckets: list[int]) -> RingArray:
-        """Return what finalists carry: their features to all, their buckets to the owners."""
+        """Return carried values: features for all participants, and buckets for the owners."""
         load = CARRIED_RING.zeros((1 + self.n, self.finalists))
         for i, (feature, bucket) in enumerate(zip(features, buckets, strict=True)):
             load[0, i] = feature + 1
@@ -158,7 +158,7 @@ class Final:
         return load
 
     def shares(self, scores: list[int], load: RingArray, seed: int = 0) -> list[Any]:
-        """Return everybody's shares of what finalists are."""
+        """Return all participants' shares of the finalists' scores and carried values."""
         streams = [Prg(bytes([seed + k]) * 32) for k in range(self.n - 1)]
 
         def split(value: RingArray, ring: Ring) -> list[RingArray]:
@@ -169,82 +169,82 @@ class Final:
         whole = Z36.to_elements(np.array(scores, dtype=np.int64))
         return list(zip(split(whole, Z36), split(load, CARRIED_RING), strict=True))
 
-    def loses(self, scores: list[int], slot: int, pair: int) -> int | None:
-        """Return the finalist whom a draw must veil, if it does; ties go to the first."""
+    def find_loser(self, scores: list[int], slot: int, pair: int) -> int | None:
+        """Return the finalist that a draw must blind, if any; ties go to the first."""
         first, second = self.pairs[pair]
         loser = second if scores[first] >= scores[second] else first
         return loser if loser == self.pairs[pair][slot] else None
 
 
 def visible(session: Session, time: int = 0) -> RingArray:
-    """Return what is opened of all finalists, to anybody: (1 + n, finalists)."""
+    """Return the opened values of all finalists, to any participant: (1 + n, finalists)."""
     parts = [seen.result[time][0] for seen in session.seen]
     return CARRIED_RING.reduce_modulus(np.add.reduce(parts, dtype=np.uint64))
 
 
-def veil_place(session: Session) -> int:
-    """Return where among shared draws that of the veil is; what is dealt of it comes after."""
+def blind_position(session: Session) -> int:
+    """Return the position of the blind among shared draws; corrections for it come later."""
     draws = session.seen[0].runtime.draws["shared"]
     return next(i for i, draw in enumerate(draws) if draw.step.endswith("veil"))
 
 
 @pytest.mark.parametrize(("n", "finalists"), [(2, 4), (3, 3)])
-def test_every_element_of_a_loser_has_a_veil_of_its_own(n: int, finalists: int) -> None:
-    """Raise any share of any draw by one: one element of who loses its pair rises by one, and
-    nothing else that is opened changes. What the winner carries has no veil."""
+def test_every_element_of_a_loser_has_its_own_blind(n: int, finalists: int) -> None:
+    """If any share of a draw rises by one, one element of the loser of its pair rises by one. No
+    other opened value changes, and the winner's values have no blind."""
     stage = Final(n, finalists)
     scores, features = [5, -7, 9, 2][:finalists], [4, 1, 3, 0][:finalists]
     load = stage.carried(features, [6, 2, 5, 1][:finalists])
     data = stage.shares(scores, load)
     first = perform(stage, data, Randomness("veil"))
-    before, place = visible(first), veil_place(first)
+    before, place = visible(first), blind_position(first)
     for honest in range(n):
         stream = first.seen[honest].stream("shared")
-        covered = np.zeros(before.shape, dtype=int)
+        n_blinds = np.zeros(before.shape, dtype=int)
         for where in np.ndindex(*stream.drawn[place].shape):
             slot, row, pair = where
             script = [draw.copy() for draw in stream.drawn]
             script[place][where] += 1
             session = perform(stage, data, Randomness("veil", {stream.seed: script}))
             expected = CARRIED_RING.zeros(before.shape)
-            if (loser := stage.loses(scores, slot, pair)) is not None:
+            if (loser := stage.find_loser(scores, slot, pair)) is not None:
                 expected[row, loser] = 1
-                covered[row, loser] += 1
+                n_blinds[row, loser] += 1
             moved = CARRIED_RING.reduce_modulus(visible(session) - before)
-            assert np.array_equal(moved, expected), f"draw {where} veils more, or something else"
+            assert np.array_equal(moved, expected), f"draw {where} blinds more, or something else"
             for one, other in zip(first.seen, session.seen, strict=True):
-                was, now = (
+                old, new = (
                     [o for o in seen.opened if o[1] is not CARRIED_RING] for seen in (one, other)
                 )
-                assert all(np.array_equal(a, b) for (*_, a), (*_, b) in zip(was, now, strict=True))
+                assert all(np.array_equal(a, b) for (*_, a), (*_, b) in zip(old, new, strict=True))
         winner = int(np.argmax(scores))
-        assert (np.delete(covered, winner, axis=1) > 0).all(), "a loser is not veiled"
-        assert (covered[:, winner] == 0).all()
+        assert (np.delete(n_blinds, winner, axis=1) > 0).all(), "a loser is not blinded"
+        assert (n_blinds[:, winner] == 0).all()
     assert np.array_equal(before[:, winner], load[:, winner])
 
 
 @pytest.mark.parametrize(("n", "honest"), [(n, k) for n in (2, 3) for k in range(n)])
-def test_other_losers_explain_what_is_veiled(n: int, honest: int) -> None:
-    """Other scores, features and buckets of all that lose: there are draws for which the others
-    see the same, byte for byte. Each moves by what the loser's element does."""
+def test_blinded_values_are_consistent_with_other_losers(n: int, honest: int) -> None:
+    """For other scores, features and buckets of all losers, there are draws with which the other
+    participants see the same bytes. Each draw moves by the change of the loser's element."""
     stage, winner = Final(n, 4), 2
     scores, features, buckets = [5, -7, 9, 2], [4, 1, 3, 0], [6, 2, 5, 1]
     other_scores, others = [-3, 1, 2, -(1 << 33)], ([2, 2, 3, 4], [0, 7, 5, 3])
-    if stage.owners[features[winner]] == honest:  # nobody else knows the winner's bucket
+    if stage.owners[features[winner]] == honest:  # no other participant knows the winner's bucket
         others[1][winner] = 4
     load, other_load = stage.carried(features, buckets), stage.carried(*others)
     data = stage.shares(scores, load)
     session = perform(stage, data, Randomness("losers"))
-    place = veil_place(session)
+    place = blind_position(session)
     draws = [seen.runtime.draws["shared"][place].part for seen in session.seen]
     rho = np.add.reduce(draws, dtype=np.uint64)
     seen_before, seen_now = load.copy(), other_load.copy()
     for slot, pair in np.ndindex(2, len(stage.pairs)):
-        for total, of in ((seen_before, scores), (seen_now, other_scores)):
-            if (loser := stage.loses(of, slot, pair)) is not None:
+        for total, scores_of_losers in ((seen_before, scores), (seen_now, other_scores)):
+            if (loser := stage.find_loser(scores_of_losers, slot, pair)) is not None:
                 total[:, loser] += rho[slot, :, pair]
     assert np.array_equal(visible(session), CARRIED_RING.reduce_modulus(seen_before)), (
-        "veils are not the draws"
+        "blinds are not the draws"
     )
     moved = draws[honest].copy()
     for pair, members in enumerate(stage.pairs):
@@ -252,17 +252,17 @@ def test_other_losers_explain_what_is_veiled(n: int, honest: int) -> None:
             loser = sum(members) - winner
             slot = members.index(loser)
             moved[slot, :, pair] += seen_before[:, loser] - seen_now[:, loser]
-    own_scores, own_load = data[honest]
+    honest_scores, honest_load = data[honest]
     change = Z36.to_elements(np.array(other_scores) - np.array(scores))
-    other = own_scores + change, own_load + other_load - load
+    other = honest_scores + change, honest_load + other_load - load
     found = explain(session, honest, other, veils={place: CARRIED_RING.reduce_modulus(moved)})
     assert np.array_equal(visible(found)[:, :winner], visible(session)[:, :winner])
     assert all(seen.result[0][1][0] == features[winner] for seen in found.seen)
 
 
 @pytest.mark.parametrize("n", [2, 3])
-def test_what_losers_carry_is_uniform(n: int) -> None:
-    """Each element by itself, and beside those of other rows and of other losers."""
+def test_blinded_values_of_losers_are_uniform(n: int) -> None:
+    """Each element, and its differences from other rows and other losers."""
     times, winner = 700, 0
     stage = Final(n, 3, times)
     load = stage.carried([2, 3, 3], [1, 1, 1])
@@ -282,7 +282,7 @@ def test_what_losers_carry_is_uniform(n: int) -> None:
     assert np.array_equal(np.stack(opened), losers[:, [0, n]])
 
 
-# Broken variants, which these tests must catch.
+# Broken variants that these tests must detect.
 
 
 @pytest.fixture
@@ -302,7 +302,7 @@ def short_masks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def reused_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Masks that are all of one place: uniform each, the same every time."""
+    """Masks that all have the same place: each is uniform, and all are equal."""
     uniform = Prg.uniform
 
     def again(
@@ -313,24 +313,24 @@ def reused_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Prg, "uniform", again)
 
 
-def multiplying(runtime: Runtime, values: np.ndarray | None) -> None:
+def multiply_twice(runtime: Runtime, values: np.ndarray | None) -> None:
     x, y = inputs(runtime, values)
     multiply(runtime, x, y)
     multiply(runtime, y, x)
 
 
 def test_a_correct_run_raises_no_alarm(n: int) -> None:
-    assert all(alarms(view) == [] for view in play(multiplying, n, data(3)[:n]))
+    assert all(alarms(view) == [] for view in play(multiply_twice, n, data(3)[:n]))
 
 
 @pytest.mark.usefixtures("short_masks")
 def test_short_masks_are_caught(n: int) -> None:
-    assert all(alarms(view) for view in play(multiplying, n, data(3)[:n]))
+    assert all(alarms(view) for view in play(multiply_twice, n, data(3)[:n]))
 
 
 @pytest.mark.usefixtures("reused_masks")
 def test_a_reused_mask_is_caught(n: int) -> None:
-    views = play(multiplying, n, data(3)[:n])
+    views = play(multiply_twice, n, data(3)[:n])
     for view in views:
         assert any("differences" in place for place in alarms(view))
 
@@ -360,27 +360,27 @@ def test_inputs_sent_without_a_mask_are_caught(n: int, monkeypatch: pytest.Monke
         self._local_prg = Zeros(bytes(32))
 
     monkeypatch.setattr(Party, "__init__", broken)
-    assert all(alarms(view) for view in play(everything, n, data(3)[:n]))
+    assert all(alarms(view) for view in play(run_all_gates, n, data(3)[:n]))
 
 
 def test_a_correction_without_a_mask_is_caught(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dealer that hands derived values out in plain."""
+    """A dealer that sends derived values in plaintext."""
 
     def deal(self: SingleDealer, value: RingArray, ring: Ring) -> Elements:
         self._next_place("derived", value.shape, ring)
-        letter = Payload.for_array(ring, value.shape)
-        turn = self._draw_position.choose_correction_recipient(letter.nbytes)
-        self._sender.send(turn, letter.encode([value]), self._tag.value)
+        payload = Payload.for_array(ring, value.shape)
+        recipient = self._draw_position.choose_correction_recipient(payload.nbytes)
+        self._sender.send(recipient, payload.encode([value]), self._tag.value)
         return Elements(value, ring)
 
     def derived(self: Party, shape: tuple[int, ...], ring: Ring) -> Share:
         self._next_place("derived", shape, ring)
-        letter = Payload.for_array(ring, shape)
-        if self._draw_position.choose_correction_recipient(letter.nbytes) != self.index:
+        payload = Payload.for_array(ring, shape)
+        if self._draw_position.choose_correction_recipient(payload.nbytes) != self.index:
             return Share(ring.zeros(shape), ring)
-        message = self._receiver.receive(letter.expected, self._tag.value, self.step_name)
-        return Share(letter.decode(message)[0].reshape(shape), ring)
+        message = self._receiver.receive(payload.expected, self._tag.value, self.step_name)
+        return Share(payload.decode(message)[0].reshape(shape), ring)
 
     monkeypatch.setattr(SingleDealer, "distribute", deal)
     monkeypatch.setattr(Party, "derived", derived)
-    assert any(alarms(view) for view in play(everything, n, data(3)[:n]))
+    assert any(alarms(view) for view in play(run_all_gates, n, data(3)[:n]))

@@ -1,4 +1,4 @@
-"""Gates on masked values: both halves against plain arithmetic, and the cost against the meter."""
+"""Gates on masked values: results against plain arithmetic, and measured against counted cost."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ COUNT = 60
 def on_shares(
     body: Callable[..., Any], inputs: list[tuple[np.ndarray, Ring]], n: int
 ) -> tuple[Any, Cost, list[View]]:
-    """Run `body(runtime, *shares)` on shares that were cut beforehand; add up what it returns.
+    """Run `body(runtime, *shares)` on shares that were split beforehand; add up its results.
 
-    Every step costs what a counter says.
+    Check that every step has the cost that a counter counts.
     """
     cut = [split(value, ring, n, seed) for seed, (value, ring) in enumerate(inputs)]
 
@@ -94,12 +94,12 @@ def on_shares(
 
 
 def dealt(*arrays: tuple[Ring, int]) -> Cost:
-    """What corrections of arrays of some rings and sizes cost."""
+    """The cost of corrections for arrays of some rings and sizes."""
     return Cost(offline_bytes=sum(ring.count_packed_bytes(size) for ring, size in arrays))
 
 
 def opened(n: int, *vectors: tuple[Ring, int]) -> Cost:
-    """What opening some vectors together costs; slices of odd widths are packed one by one."""
+    """The cost of opening vectors together; slices of odd widths are packed one by one."""
     if len({ring for ring, _ in vectors}) == 1:
         vectors = ((vectors[0][0], sum(size for _, size in vectors)),)
     cost = opening_cost(sum(ring.count_packed_bytes(size) for ring, size in vectors), n)
@@ -125,7 +125,7 @@ def entries_of(selection: LookupResult, table: np.ndarray, factor: int) -> Share
 
 
 def integers(low: int, high: int, shape: Any = COUNT, seed: int = 0) -> np.ndarray:
-    """Random integers, among them the extreme ones."""
+    """Random integers, with the extreme ones among them."""
     rng = np.random.default_rng(seed)
     values = rng.integers(low, high, shape, endpoint=True)
     ends = rng.choice([low, high, 0 if low <= 0 <= high else low], shape)
@@ -138,7 +138,7 @@ RINGS = [get_integer_ring(bits) for bits in (8, 11, 16, 32, 33, 36, 47, 64)]
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("ring", RINGS, ids=lambda ring: ring.name)
 def test_masking_and_lifting(n: int, ring: Ring) -> None:
-    """A value of w - 1 bits comes back as an integer, whatever its mask."""
+    """A value of w - 1 bits is lifted to the same integer under any mask."""
     x = integers(0, (1 << (ring.bits - 1)) - 1)
 
     def body(runtime: Runtime, share: Share) -> Any:
@@ -170,7 +170,7 @@ def test_lifting_divides(n: int, ring: Ring, shift: int) -> None:
     ("ring", "shift", "larger"), [(Z16, 0, Z32), (Z16, 3, Z36), (Z36, 4, Z36), (Z64, 28, Z36)]
 )
 def test_lifting_of_negative_values(n: int, ring: Ring, shift: int, larger: Ring) -> None:
-    """To rings between, and to one in which the top bit of the mask vanishes."""
+    """To rings of sizes between, and to one in which the top bit of the mask vanishes."""
     x = integers(-(1 << (ring.bits - 2)), (1 << (ring.bits - 2)) - 1)
 
     def body(runtime: Runtime, share: Share) -> Any:
@@ -186,7 +186,7 @@ def test_lifting_of_negative_values(n: int, ring: Ring, shift: int, larger: Ring
 
 @pytest.mark.parametrize("n", PARTIES)
 def test_masked_values(n: int) -> None:
-    """They are added to, subtracted, rearranged and turned into shares as what they stand for."""
+    """Masked values are added, subtracted, rearranged and turned into shares like plain values."""
     x, y = integers(-(2**30), 2**30), integers(-(2**30), 2**30, seed=1)
 
     def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
@@ -227,22 +227,22 @@ def test_masked_values(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", PARTIES)
-def test_masks_can_be_worked_on_while_they_are_opened(n: int) -> None:
-    """By participants, who have shares of them: a dealer does not wait for an opening."""
+def test_on_masks_is_called_with_the_masks(n: int) -> None:
+    """Participants can work on their shares of the masks during the opening; dealers never wait."""
     x, y = integers(0, 2**30), integers(0, 2**14, seed=1)
     seen: dict[tuple[str, int], list[np.ndarray]] = {}
 
     def body(runtime: Runtime, a: Share, b: Share) -> Any:
-        def meanwhile(name: str) -> Callable[[list[Elements]], None]:
-            def begin(masks: list[Elements]) -> None:
+        def record_as(name: str) -> Callable[[list[Elements]], None]:
+            def record(masks: list[Elements]) -> None:
                 seen[name, runtime.index] = [m.array.copy() for m in masks]
 
-            return begin
+            return record
 
-        masked = mask(runtime, a, b, on_masks=meanwhile("mask"))
+        masked = mask(runtime, a, b, on_masks=record_as("mask"))
         wide = [v * 2**20 for v in (a, a)]
         small = reduce_ring(
-            runtime, *wide, dropped_bits=(20, 24), rings=(Z32, Z36), on_masks=meanwhile("shrink")
+            runtime, *wide, dropped_bits=(20, 24), rings=(Z32, Z36), on_masks=record_as("shrink")
         )
         return [v.to_share(runtime) for v in (*masked, *small)]
 
@@ -273,7 +273,7 @@ def test_polynomials(n: int) -> None:
     ]
     found, cost, _ = on_shares(body, inputs, n)
     assert (signed(found) == 5 * x * x * y - 3 * x * y + 7 * z + 2 * y).all()
-    # Two masks each but of z: 3 products of x's own, 2 * 2 of one of each, 3 * 2 of two of x's.
+    # Two masks each, except of z: 3 products of x and x, 2 * 2 of x and y, 3 * 2 of x, x and y.
     masking = opened(n, (Z16, COUNT), (Z32, COUNT), (Z64, COUNT))
     assert cost == masking + dealt(*[(Z64, COUNT)] * 5) + dealt((Z64, 13 * COUNT))
 
@@ -294,14 +294,14 @@ def test_polynomials_broadcast(n: int) -> None:
     assert cost == opened(n, (Z16, 3), (Z16, 8)) + lifted + dealt((Z64, 4 * 24))
 
 
-def beside(thresholds: tuple[int, ...], low: int, high: int) -> np.ndarray:
-    """Every threshold, what is one below and above it, and the ends of what may be compared."""
+def near_thresholds(thresholds: tuple[int, ...], low: int, high: int) -> np.ndarray:
+    """Every threshold, the values next to it, and the ends of the range of comparisons."""
     near = [t + d for t in thresholds for d in (-1, 0, 1)]
     return np.array([low, high, *(v for v in near if low <= v <= high)])
 
 
 def table_bits(width: int, digits: int) -> list[tuple[Ring, int]]:
-    """The rings and lengths of the tables that digits are looked up in, by plain reasoning.
+    """The rings and lengths of the tables that digits are looked up in, computed independently.
 
     The lower width - 1 bits are cut into nearly equal digits, the longer ones on top. Digit j
     counts 2^(j-1) times in a sum modulo 2^L, so its table needs j - 1 bits fewer.
@@ -313,7 +313,7 @@ def table_bits(width: int, digits: int) -> list[tuple[Ring, int]]:
 
 
 def compare_cost(n: int, width: int, digits: int, thresholds: int, count: int) -> Cost:
-    """What a comparison costs: a table for each digit, and L bits an answer to open."""
+    """The cost of a comparison: a table for each digit, and L opened bits a comparison bit."""
     tables = dealt(*((ring, rows * count) for ring, rows in table_bits(width, digits)))
     return opened(n, (get_integer_ring(digits), thresholds * count)) + tables
 
@@ -326,10 +326,10 @@ WIDTHS = [(16, 2), (16, 4), (31, 4), (31, 5), (9, 3), (10, 2), (36, 5), (2, 1), 
 @pytest.mark.parametrize(("width", "digits"), WIDTHS)
 @pytest.mark.parametrize("ring", [Z36, Z64], ids=lambda ring: ring.name)
 def test_comparing(n: int, width: int, digits: int, ring: Ring) -> None:
-    """Every threshold and what is beside it, on the low bits of a ring, whatever its upper ones."""
+    """At and next to every threshold, on the low bits of a ring, with any upper bits."""
     top = 1 << (width - 1)
     rising = sorted({0, 1, min(2, top - 1), min(100, top - 1), top // 2, top - 1})
-    x = np.concatenate([beside(tuple(rising), 0, top - 1), integers(0, top - 1)])
+    x = np.concatenate([near_thresholds(tuple(rising), 0, top - 1), integers(0, top - 1)])
     upper = integers(0, (1 << (63 - width)) - 1, x.shape, seed=3) << width
     factors = tuple(range(len(rising) + 1))
 
@@ -356,9 +356,9 @@ def test_comparing(n: int, width: int, digits: int, ring: Ring) -> None:
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize(("width", "digits"), [(36, 5), (36, 7), (27, 4), (10, 2)])
 def test_signs(n: int, width: int, digits: int) -> None:
-    """Negative values do not reach zero; from the lowest to the highest that a width holds."""
+    """Negative values do not reach zero, from the lowest to the highest value of a width."""
     half, ring = 1 << (width - 1), get_integer_ring(width)
-    x = np.concatenate([beside((0,), -half, half - 1), integers(-half, half - 1, 300)])
+    x = np.concatenate([near_thresholds((0,), -half, half - 1), integers(-half, half - 1, 300)])
 
     def body(runtime: Runtime, share: Share) -> Share:
         masked = mask_value(runtime, share)
@@ -396,7 +396,7 @@ def test_comparing_under_any_mask(digits: int) -> None:
 def test_counting_thresholds(n: int, width: int) -> None:
     top = 1 << (width - 1)
     rising = tuple(sorted({0, 1, 2, 100, top - 1}))
-    x = np.concatenate([beside(rising, 0, top - 1), integers(0, top - 1)])
+    x = np.concatenate([near_thresholds(rising, 0, top - 1), integers(0, top - 1)])
 
     def body(runtime: Runtime, share: Share) -> Share:
         return count_thresholds_reached(
@@ -411,8 +411,8 @@ def test_counting_thresholds(n: int, width: int) -> None:
     assert cost == opened(n, (Z64, len(x))) + compared + bits
 
 
-def test_usual_digits_are_the_cheapest() -> None:
-    """Nothing else that fits a byte, with digits of up to 9 bits, has less to deal."""
+def test_chosen_digit_count_is_the_cheapest() -> None:
+    """No other count that fits a byte, with digits of up to 9 bits, needs fewer corrections."""
     for width in range(2, 65):
         options = {
             digits: sum(ring.bits * rows for ring, rows in table_bits(width, digits))
@@ -430,11 +430,11 @@ STEP_RINGS = [get_integer_ring(bits) for bits in (8, 24, 32, 36, 47, 64)]
 @pytest.mark.parametrize("ring", STEP_RINGS, ids=lambda ring: ring.name)
 @pytest.mark.parametrize("masks", [0, 1, 2, 4])
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_steps(n: int, ring: Ring, masks: int, count: int) -> None:
-    """Lifted values with so many masks, times what depends on the thresholds that others reach."""
+def test_multiply_by_step(n: int, ring: Ring, masks: int, count: int) -> None:
+    """Lifted values of several masks, times factors that depend on the thresholds reached."""
     rising = (3, 50, 127)[:count]
     t = integers(0, 127, 40, seed=4)
-    t[:9] = beside((3, 50, 127), 0, 127)[:9]
+    t[:9] = near_thresholds((3, 50, 127), 0, 127)[:9]
     x = integers(0, 7, 40, seed=5)
     factors = (5, -3, 1 << 40, 9)[: count + 1]
     source = {1: ring, 2: get_integer_ring(7), 4: get_integer_ring(7)}.get(masks, ring)
@@ -460,9 +460,9 @@ def test_steps(n: int, ring: Ring, masks: int, count: int) -> None:
     (found, plain), cost, _ = on_shares(body, inputs, n)
     values = {0: np.ones(40, dtype=int), 4: x * x}.get(masks, x)
     assert (plain == ring.reduce_modulus(ring.to_elements(values))).all()
-    which = (t[:, None] >= np.array(rising, dtype=int)).sum(axis=1)
+    n_reached = (t[:, None] >= np.array(rising, dtype=int)).sum(axis=1)
     expected = [
-        int(factors[e]) * int(v) % (1 << ring.bits) for e, v in zip(which, values, strict=True)
+        int(factors[e]) * int(v) % (1 << ring.bits) for e, v in zip(n_reached, values, strict=True)
     ]
     assert found.tolist() == expected
     dealt_masks = dealt(*[(ring, 40)] * masks)
@@ -473,8 +473,8 @@ def test_steps(n: int, ring: Ring, masks: int, count: int) -> None:
 
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("digits", [3, 5])
-def test_veils(n: int, digits: int) -> None:
-    """Zero exactly where it must be; elsewhere uniform, and not the same in any two places."""
+def test_conditional_blinds(n: int, digits: int) -> None:
+    """Zero exactly where it must be; elsewhere uniform, and different in any two places."""
     ring, rows = get_integer_ring(48), 3
     x = integers(-(2**34), 2**34, 600)
     x[:10] = 0
@@ -489,18 +489,18 @@ def test_veils(n: int, digits: int) -> None:
     reaches = x >= 0
     assert not found[0][:, reaches].any()
     assert not found[1][:, ~reaches].any()
-    there = np.concatenate([found[0][:, ~reaches].reshape(-1), found[1][:, reaches].reshape(-1)])
-    assert len(there) == rows * 600
-    assert len(np.unique(there)) == len(there)  # of 48 bits, by chance 1 in 10^8
-    low_bytes = [np.ascontiguousarray(there >> np.uint64(s)).astype(np.uint16) for s in (0, 16, 32)]
-    assert nonuniform([np.concatenate(low_bytes)]) == []
-    veils = dealt((ring, (1 << (digits - 1)) * 2 * rows * 600))
-    assert cost == opened(n, (Z36, 600)) + compare_cost(n, 36, digits, 1, 600) + veils
+    blinded = np.concatenate([found[0][:, ~reaches].reshape(-1), found[1][:, reaches].reshape(-1)])
+    assert len(blinded) == rows * 600
+    assert len(np.unique(blinded)) == len(blinded)  # of 48 bits, by chance 1 in 10^8
+    words = [np.ascontiguousarray(blinded >> np.uint64(s)).astype(np.uint16) for s in (0, 16, 32)]
+    assert nonuniform([np.concatenate(words)]) == []
+    blinds = dealt((ring, (1 << (digits - 1)) * 2 * rows * 600))
+    assert cost == opened(n, (Z36, 600)) + compare_cost(n, 36, digits, 1, 600) + blinds
 
 
 @pytest.mark.parametrize("n", PARTIES)
 def test_comparing_masked_values(n: int) -> None:
-    """Differences of masked values are masked, so they are compared without opening them."""
+    """Differences of masked values are masked, so they are compared without an opening."""
     x = integers(-(2**46), 2**46)
     x[:10] = x[10:20]
 
@@ -517,7 +517,7 @@ def test_comparing_masked_values(n: int) -> None:
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("drop", [0, 3, 16])
 def test_comparing_the_high_bits(n: int, drop: int) -> None:
-    """Of masked values without their low bits: right but for those within a unit of the bound."""
+    """Masked values without low bits compare correctly, except within a unit of the threshold."""
     x = integers(-(2**46), 2**46)
 
     def body(runtime: Runtime, share: Share) -> Share:
@@ -531,8 +531,8 @@ def test_comparing_the_high_bits(n: int, drop: int) -> None:
         assert count in (options if drop else {sum(sample >= t for t in (0, 1000))})
 
 
-def test_a_comparison_does_not_show_its_bits() -> None:
-    """Which the dealer knows, and nobody may read in an error message or a log."""
+def test_repr_of_a_comparison_does_not_show_its_bits() -> None:
+    """Only the dealer may know them, so they must not be in an error message or a log."""
     masks = (Elements(np.full((1, 3), 7, dtype=np.uint8), Z8),) * 2
     assert "7, 7" not in repr(MaskedComparison((1, 3), 2, masks=masks))
 
@@ -566,11 +566,11 @@ def test_lookups(n: int, size: int) -> None:
 
 
 CUTS = (7, 0, 1, 5)
-"""Cuts of features: also of one that is the same everywhere, and has none."""
+"""Cut counts of features; a constant feature has none."""
 
 
 def sums_by_cut(bucket: np.ndarray, cuts: tuple[int, ...], x: np.ndarray) -> np.ndarray:
-    """Sums over the samples that pass each cut of each feature, (C, K), by plain arithmetic."""
+    """Sums over the samples left of each cut of each feature, (C, K), by plain arithmetic."""
     rows = [
         [row[bucket[j] <= cut].sum() for row in x]
         for j, count in enumerate(cuts)
@@ -588,9 +588,9 @@ def some_buckets(cuts: tuple[int, ...], samples: int, seed: int) -> np.ndarray:
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("cuts", [(7, 7, 7, 7), CUTS], ids=["even", "ragged"])
 def test_histograms(n: int, early: bool, cuts: tuple[int, ...]) -> None:
-    """Sums over the samples that pass each cut, by buckets that only their owners know.
+    """Sums over the samples left of each cut, by buckets that only their owners know.
 
-    Whether the masks are multiplied while they are opened, or after.
+    The masks are multiplied during the opening, or after it.
     """
     rng = np.random.default_rng(n)
     owners, samples = (0, n - 1, 0, 1), 50
@@ -599,9 +599,9 @@ def test_histograms(n: int, early: bool, cuts: tuple[int, ...]) -> None:
     h = rng.integers(0, 2, (3, samples))
 
     def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
-        own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
+        local_buckets = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
         indicators = publish_indicators(
-            runtime, own, owners, cut_counts=cuts, n_samples=samples, ring=Z36
+            runtime, local_buckets, owners, cut_counts=cuts, n_samples=samples, ring=Z36
         )
         products = IndicatorProducts(runtime, indicators)
         masked_g, masked_h = mask(runtime, a, b, on_masks=products.start if early else None)
@@ -624,18 +624,18 @@ def test_histograms(n: int, early: bool, cuts: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("features", [slice(4), np.array([1, 3]), np.array([0, 2, 3])])
 @pytest.mark.parametrize("rows", [slice(50), np.array([0, 3, 4, 17, 49])])
 def test_histograms_of_some_rows_and_features(n: int, rows: Any, features: Any) -> None:
-    """Of indicators that were published for all."""
+    """Indicators are published once, for all rows and features."""
     owners, samples = (0, n - 1, 0, 1), 50
     bucket = some_buckets(CUTS, samples, n)
     chosen = tuple(np.array(CUTS)[features].tolist())
     x = integers(-(2**34), 2**34, (2, samples))[:, rows]
 
     def body(runtime: Runtime, share: Share) -> list[Share]:
-        own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
-        everything = publish_indicators(
-            runtime, own, owners, cut_counts=CUTS, n_samples=samples, ring=Z36
+        local_buckets = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
+        indicators = publish_indicators(
+            runtime, local_buckets, owners, cut_counts=CUTS, n_samples=samples, ring=Z36
         )
-        products = IndicatorProducts(runtime, everything.select(rows, features))
+        products = IndicatorProducts(runtime, indicators.select(rows, features))
         return histogram(runtime, products, *mask(runtime, share, on_masks=products.start))
 
     found, _, views = on_shares(body, [(x.astype(np.int64).view(np.uint64), Z36)], n)
@@ -647,15 +647,15 @@ def test_histograms_of_some_rows_and_features(n: int, rows: Any, features: Any) 
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("ring", [get_integer_ring(27), Z32], ids=lambda ring: ring.name)
 def test_histograms_in_narrow_rings(n: int, ring: Ring) -> None:
-    """Indicators are published in the ring of the widest sums, whichever that is."""
+    """Indicators are published in the ring of the widest sums."""
     owners, samples = (1, 0, 0, 1), 30
     bucket = some_buckets(CUTS, samples, n)
     x = integers(-(2**20), 2**20, (2, samples))
 
     def body(runtime: Runtime, share: Share) -> list[Share]:
-        own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
+        local_buckets = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
         indicators = publish_indicators(
-            runtime, own, owners, cut_counts=CUTS, n_samples=samples, ring=ring
+            runtime, local_buckets, owners, cut_counts=CUTS, n_samples=samples, ring=ring
         )
         products = IndicatorProducts(runtime, indicators)
         return histogram(runtime, products, mask_value(runtime, share))
@@ -667,8 +667,8 @@ def test_histograms_in_narrow_rings(n: int, ring: Ring) -> None:
 
 
 @pytest.mark.parametrize("n", PARTIES)
-def test_histograms_of_what_everybody_knows(n: int) -> None:
-    """Constants have no mask: one of two vectors, or both."""
+def test_histograms_of_public_values(n: int) -> None:
+    """One of two vectors is a constant, which has no mask, or both are."""
     rng = np.random.default_rng(n)
     owners, samples = (0, n - 1, 0, 1), 50
     bucket = some_buckets(CUTS, samples, n)
@@ -676,9 +676,9 @@ def test_histograms_of_what_everybody_knows(n: int) -> None:
     known = rng.integers(0, 2**15, (1, samples)).astype(np.uint16)
 
     def body(runtime: Runtime, a: Share) -> list[Share]:
-        own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
+        local_buckets = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
         indicators = publish_indicators(
-            runtime, own, owners, cut_counts=CUTS, n_samples=samples, ring=Z36
+            runtime, local_buckets, owners, cut_counts=CUTS, n_samples=samples, ring=Z36
         )
         products = IndicatorProducts(runtime, indicators)
         constants = mask_constant(runtime, known, Z16)
@@ -699,22 +699,22 @@ def test_histograms_of_what_everybody_knows(n: int) -> None:
     [(Z16,), (Z36,), (Z36, get_integer_ring(29)), (Z64, Z16, get_integer_ring(33))],
     ids=lambda rings: "-".join(ring.name for ring in rings),
 )
-def test_keeping_what_passes(n: int, rings: tuple[Ring, ...]) -> None:
-    """Of vectors over several rings, the widest first, by the same bits."""
+def test_route_rows(n: int, rings: tuple[Ring, ...]) -> None:
+    """With vectors over several rings, the widest first, and the same bits."""
     rng = np.random.default_rng(0)
     vectors = [
         rng.integers(0, 2**63, (4 - k, COUNT)).astype(ring.dtype) for k, ring in enumerate(rings)
     ]
-    fails = rng.integers(0, 2, COUNT).astype(np.uint8)
+    goes_right = rng.integers(0, 2, COUNT).astype(np.uint8)
 
     def body(runtime: Runtime, *shares: Share) -> list[Share]:
-        own = fails if runtime.index == 1 else None
-        bits, *masked = mask(runtime, share_trivially(runtime, own, (COUNT,), Z1), *shares)
+        local_bits = goes_right if runtime.index == 1 else None
+        bits, *masked = mask(runtime, share_trivially(runtime, local_bits, (COUNT,), Z1), *shares)
         return route_rows(runtime, bits, *masked)
 
     found, cost, _ = on_shares(body, list(zip(vectors, rings, strict=True)), n)
     for kept, x, ring in zip(found if len(rings) > 1 else [found], vectors, rings, strict=True):
-        assert (kept == ring.reduce_modulus(x) * (1 - fails).astype(ring.dtype)).all()
+        assert (kept == ring.reduce_modulus(x) * (1 - goes_right).astype(ring.dtype)).all()
     sizes = [(ring, len(x) * COUNT) for x, ring in zip(vectors, rings, strict=True)]
     assert cost == opened(n, (Z1, COUNT), *sizes) + dealt((rings[0], COUNT), *sizes)
 
@@ -724,20 +724,22 @@ def test_keeping_what_passes(n: int, rings: tuple[Ring, ...]) -> None:
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("ring", [Z64, Z32, Z36], ids=lambda ring: ring.name)
 def test_leaf_lookup(n: int, depth: int, outputs: int, ring: Ring) -> None:
-    """With tests of one owner, and of several."""
+    """With splits of one owner, and of several."""
     rng = np.random.default_rng(0)
     values = rng.integers(0, 2**63, (outputs, 1 << depth), dtype=np.uint64).astype(ring.dtype)
-    fails = rng.integers(0, 2, (depth, COUNT)).astype(np.uint8)
-    leaf = sum(fails[level].astype(int) << (depth - 1 - level) for level in range(depth))
+    goes_right = rng.integers(0, 2, (depth, COUNT)).astype(np.uint8)
+    leaf = sum(goes_right[level].astype(int) << (depth - 1 - level) for level in range(depth))
     owners = rng.integers(0, n, depth)
 
     def body(runtime: Runtime, share: Share) -> list[Share]:
-        own = fails if runtime.index == 0 else None
-        bits = mask_value(runtime, share_trivially(runtime, own, (depth, COUNT), Z1))
-        mine = fails * (owners == runtime.index)[:, None] if runtime.index >= 0 else None
-        spread = mask_value(runtime, share_trivially(runtime, mine, (depth, COUNT), Z1))
+        bits_of_one = goes_right if runtime.index == 0 else None
+        masked_one = mask_value(runtime, share_trivially(runtime, bits_of_one, (depth, COUNT), Z1))
+        bits_of_all = (
+            goes_right * (owners == runtime.index)[:, None] if runtime.index >= 0 else None
+        )
+        masked_all = mask_value(runtime, share_trivially(runtime, bits_of_all, (depth, COUNT), Z1))
         masked = mask_value(runtime, share)
-        return [look_up_leaves(runtime, b, masked) for b in (bits, spread)]
+        return [look_up_leaves(runtime, b, masked) for b in (masked_one, masked_all)]
 
     found, cost, _ = on_shares(body, [(values, ring)], n)
     for result in found:
@@ -750,7 +752,7 @@ def test_leaf_lookup(n: int, depth: int, outputs: int, ring: Ring) -> None:
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("bits", [40, 46, 48])
 def test_sigmoid_series(n: int, bits: int) -> None:
-    """The sigmoid and its derivative on all of [-16, 16], to what the series and rounding leave."""
+    """The sigmoid and its derivative on all of [-16, 16], within the stated error."""
     x = np.linspace(-16, 16, 401)
     fixed = np.rint(x * 2.0**SCORE_BITS).astype(np.int64).astype(np.uint32)
 
@@ -760,11 +762,11 @@ def test_sigmoid_series(n: int, bits: int) -> None:
     found, cost, _ = on_shares(body, [(fixed, Z32)], n)
     p, h = signed(found) / 2.0**bits
     true = 1 / (1 + np.exp(-x))
-    # 56 coefficients, each off by half a unit at most, times dealt waves of at most 1; and 56 dealt
-    # waves, off by half a unit, times coefficients that add up to less than 2. Copies of the
-    # sigmoid 32 away add exp(|x| - 32), and the harmonics left out 3e-8 and 2e-7.
-    dealt_bits = bits // 2 - 1
-    rounding = 28 * 2.0 ** -(bits - dealt_bits) + 2 * 2.0**-dealt_bits
+    # 56 coefficients, each off by half a unit at most, times derived sines and cosines up to 1; and
+    # 56 of these, off by half a unit, times coefficients that add up to less than 2. Copies of the
+    # sigmoid 32 away add exp(|x| - 32), and the omitted harmonics 3e-8 and 2e-7.
+    sine_bits = bits // 2 - 1
+    rounding = 28 * 2.0 ** -(bits - sine_bits) + 2 * 2.0**-sine_bits
     copies = np.exp(np.abs(x) - 32)
     assert (np.abs(p - true) <= rounding + copies + 3e-8).all()
     assert (np.abs(h - true * (1 - true)) <= rounding + copies + 2e-7).all()
@@ -772,8 +774,8 @@ def test_sigmoid_series(n: int, bits: int) -> None:
     assert cost == opened(n, (Z32, 401)) + dealt((Z64, 2 * 28 * 401))
 
 
-def test_the_series_of_the_sigmoid() -> None:
-    """Its coefficients, in closed form, have the error that the gate's docstring states."""
+def test_sigmoid_coefficients() -> None:
+    """The coefficients, in closed form, have the error stated in the gate's docstring."""
     x = np.linspace(-16, 16, 2001)
     w = (2 * np.arange(28) + 1) * 2 * np.pi / 64
     b, slope = (np.array(values) / 2.0**31 for values in compute_sigmoid_coefficients())
@@ -789,9 +791,9 @@ def test_the_series_of_the_sigmoid() -> None:
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("bits", [9, 20, 28, 32])
 @pytest.mark.parametrize("scaled", [False, True])
-def test_series(n: int, bits: int, scaled: bool) -> None:
-    """Two series of the same multiples, with sines, cosines and constants, of a ring that is a
-    whole turn, to the rounding of coefficients and dealt waves."""
+def test_fourier_series(n: int, bits: int, scaled: bool) -> None:
+    """Two series of the same harmonics, with sines, cosines and constants, within the rounding of
+    coefficients and derived sines and cosines."""
     rng = np.random.default_rng(bits)
     ring, multiples = get_integer_ring(bits), (1, 2, 5)
     x = rng.integers(0, 1 << bits, (2, 50))
@@ -817,8 +819,9 @@ def test_series(n: int, bits: int, scaled: bool) -> None:
         for k, multiple in enumerate(multiples):
             exact += each.sines[k] / 2.0**28 * np.sin(multiple * angle)
             exact += each.cosines[k] / 2.0**28 * np.cos(multiple * angle)
-        # Two coefficients a multiple are off by half a unit of 26 bits, and by what waves of 30
-        # bits and a scale's last 28 leave of 6; two dealt waves by half a unit of 30, times 6.
+        # Two coefficients a harmonic are off by half a unit of 26 bits, and by the rounding of
+        # public terms of 30 bits and of the product with a scale of 28 bits, times 6; two derived
+        # terms are off by half a unit of 30 bits, times 6.
         bound = 7 * 2.0**-27 + 3 * 2 * (6 * 2.0**-29 + 6 * 2.0**-30)
         bound += 2.0**-30 * 8 * bool(scaled)
         assert np.abs(signed(found[row]) / 2.0**56 - exact * factor).max() <= bound
@@ -830,9 +833,9 @@ PERIODS = [Fraction(3, 2), Fraction(22, 15), Fraction(19, 13), Fraction(8, 5)]
 
 @pytest.mark.parametrize("ratio", range(2, 8))
 @pytest.mark.parametrize("period", PERIODS, ids=str)
-def test_the_series_of_a_reciprocal(ratio: int, period: Fraction) -> None:
-    """Right to 2^-24 of itself from LOW / R to HIGH, with coefficients that products have room
-    for."""
+def test_reciprocal_series(ratio: int, period: Fraction) -> None:
+    """Relative error up to 2^-24 from LOW / R to HIGH, and coefficients whose products do not
+    overflow."""
     series = build_reciprocal_series(ratio, period)
     x = np.linspace(float(RECIPROCAL_LOW) / ratio, float(RECIPROCAL_HIGH), 4001)
     angle = 2 * np.pi * x / float(period)
@@ -859,17 +862,18 @@ def test_softplus_series(n: int, bits: int) -> None:
 
     found, cost, _ = on_shares(body, [(fixed, Z32)], n)
     loss = signed(found) / 2.0**bits
-    # 36 coefficients, off by half a unit at most, times dealt waves of at most 1; and dealt waves,
-    # off by half a unit, times coefficients of which sine and cosine add up to less than 8 sqrt(2).
-    dealt_bits = bits // 2 - 1
-    rounding = 18 * 2.0 ** -(bits - dealt_bits) + 4 * 2**0.5 * 2.0**-dealt_bits
+    # 36 coefficients, off by half a unit at most, times derived sines and cosines up to 1; and
+    # these, off by half a unit, times coefficients of which sine and cosine add up to less than
+    # 8 sqrt(2).
+    sine_bits = bits // 2 - 1
+    rounding = 18 * 2.0 ** -(bits - sine_bits) + 4 * 2**0.5 * 2.0**-sine_bits
     assert (np.abs(loss - np.logaddexp(x / 2, -x / 2)) <= rounding + 3e-6).all()
     assert len(compute_softplus_coefficients()) == 18
     assert cost == opened(n, (Z32, 401)) + dealt((Z64, 2 * 18 * 401))
 
 
-def test_the_series_of_the_logistic_loss() -> None:
-    """Its coefficients, in closed form, have the error that the gate's docstring states."""
+def test_softplus_coefficients() -> None:
+    """The coefficients, in closed form, have the error stated in the gate's docstring."""
     x = np.linspace(-16, 16, 2001)
     w = (2 * np.arange(18) + 1) * 2 * np.pi / 64
     factors = np.array(compute_softplus_coefficients()) / 2.0**28
@@ -879,8 +883,8 @@ def test_the_series_of_the_logistic_loss() -> None:
 
 
 @pytest.mark.parametrize("n", PARTIES)
-def test_shrink(n: int) -> None:
-    """Over the whole ring of the result, rounded to either side, and right on average."""
+def test_reduce_ring(n: int) -> None:
+    """Over the whole ring of the result, rounded down or up, and unbiased."""
     x = integers(-(2**35) + 1, 2**35 - 1, 4000) * 2**28 // 2**7
 
     def body(runtime: Runtime, share: Share) -> Any:
@@ -897,8 +901,8 @@ def test_shrink(n: int) -> None:
 
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("bits", [0, 1, 2])
-def test_shrinking_by_few_bits(n: int, bits: int) -> None:
-    """No more is opened than matters."""
+def test_reduce_ring_by_few_bits(n: int, bits: int) -> None:
+    """Only the bits that matter are opened."""
     x = integers(-(2**34), 2**34)
 
     def body(runtime: Runtime, share: Share) -> Any:
@@ -927,8 +931,8 @@ def test_shrinking_by_few_bits(n: int, bits: int) -> None:
         (Z16, 3, Z8),
     ],
 )
-def test_dropping_bits_from_shares(n: int, wide: Ring, bits: int, ring: Ring) -> None:
-    """Without a message: within n / 2 units, and right on average to half of a dropped bit."""
+def test_truncate_locally(n: int, wide: Ring, bits: int, ring: Ring) -> None:
+    """Without a message: within n / 2 units, and unbiased to within half of a dropped bit."""
     size = 1 << min(ring.bits + bits - 2, 61)
     x = integers(-size, size, 4000)
     found, cost, _ = on_shares(
@@ -940,14 +944,14 @@ def test_dropping_bits_from_shares(n: int, wide: Ring, bits: int, ring: Ring) ->
     difference = found.astype(np.uint64) - (x >> bits).view(np.uint64)
     error = (signed(difference << shift) >> shift.astype(np.int64)) - (x % (1 << bits)) / 2.0**bits
     assert np.abs(error).max() <= n / 2
-    # Of an odd number of participants, the mean of what is lost is no integer: half a bit is left.
+    # With an odd number of participants, the mean loss is not an integer: half a bit is left.
     odd = n % 2 * bool(bits) * 2.0 ** -(bits + 1)
     assert abs(np.mean(error) + odd) <= 5 * np.sqrt(n / 12 / 4000)
     assert cost == Cost()
 
 
 @pytest.mark.parametrize("n", PARTIES)
-def test_shrinking_several(n: int) -> None:
+def test_reduce_ring_of_several_values(n: int) -> None:
     """To several rings, in one opening."""
     x, y = integers(-(2**40), 2**40), integers(0, 2**45, seed=1)
 
@@ -966,7 +970,7 @@ def test_shrinking_several(n: int) -> None:
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("bits", [1, 20, 41])
 def test_exact_quotients(n: int, bits: int) -> None:
-    """Whatever the masks are: also of numbers just below and at a multiple."""
+    """Under any mask, also for numbers just below and at a multiple."""
     rng = np.random.default_rng(0)
     unit = 1 << bits
     multiples = rng.integers(0, 1 << (62 - bits), 40).astype(np.uint64) * np.uint64(unit)
@@ -985,8 +989,8 @@ def test_exact_quotients(n: int, bits: int) -> None:
 
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("bits", [1, 6, 8])
-def test_round_off(n: int, bits: int) -> None:
-    """To the nearest multiple, halves up, whatever the masks: the same every time."""
+def test_round_exactly(n: int, bits: int) -> None:
+    """To the nearest multiple, halves up, under any mask: the same every time."""
     x = np.concatenate([np.arange(-600, 600), [-(2**31), 2**31 - 1 - 2**bits]])
 
     def body(runtime: Runtime, share: Share) -> Share:
@@ -1001,7 +1005,7 @@ def test_round_off(n: int, bits: int) -> None:
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("bits", [1, 2, 8, 13])
 def test_divide_exactly(n: int, bits: int) -> None:
-    """Halves go up, whatever the shares: a function of the value alone, which keeps order."""
+    """Halves go up, for any shares: a function of the value alone, which keeps order."""
     rng = np.random.default_rng(3)
     near = np.arange(-40, 41) << max(0, bits - 2)
     values = np.concatenate([near, near + 1, rng.integers(-(1 << 40), 1 << 40, size=300)])
@@ -1020,7 +1024,7 @@ def test_divide_exactly(n: int, bits: int) -> None:
 @pytest.mark.parametrize(("ring", "larger"), [(Z16, Z36), (Z16, Z64), (Z36, Z36), (Z64, Z64)])
 @pytest.mark.parametrize("shift", [0, 3])
 def test_squares(n: int, ring: Ring, larger: Ring, shift: int) -> None:
-    """Of lifted values with one mask and with two, which stay lifted and can be scaled."""
+    """Squares of lifted values with one mask and with two stay lifted, and can be scaled."""
     limit = min((1 << (ring.bits - 2)) - 1, (1 << (larger.bits // 2 - 3)) - 1)
     x = integers(-limit, limit)
 
@@ -1047,7 +1051,7 @@ def test_squares(n: int, ring: Ring, larger: Ring, shift: int) -> None:
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("ring", [Z16, get_integer_ring(29), Z36, Z64], ids=lambda ring: ring.name)
 @pytest.mark.parametrize("count", [1, 9])
-def test_picking(n: int, ring: Ring, count: int) -> None:
+def test_select(n: int, ring: Ring, count: int) -> None:
     """Sums of values times the elements of a vector: one of them, none, or a mixture."""
     rng = np.random.default_rng(count)
     x = rng.integers(0, 1 << 63, (count, 2, 4)).astype(ring.dtype)
@@ -1069,7 +1073,7 @@ def test_picking(n: int, ring: Ring, count: int) -> None:
 
 @pytest.mark.parametrize("n", PARTIES)
 def test_two_gates_with_one_opening(n: int) -> None:
-    """They find what they find apart; what is dealt counts in each, the opening outside them."""
+    """Results are those of separate gates; corrections count in each gate, the opening outside."""
     x, y = integers(-(2**34), 2**34), integers(0, 2**15 - 1, 90, seed=1)
     p = np.arange(90) % 4
 
@@ -1120,8 +1124,8 @@ def test_two_gates_with_one_opening(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", PARTIES)
-def test_telling_all(n: int) -> None:
-    """Everybody learns the value and writes it down, alone or beside an opening."""
+def test_reveal_to_all(n: int) -> None:
+    """All participants learn and record the value, with a separate or a shared opening."""
     x = np.array([3, 250, 0])
     cut = split(x.astype(np.uint8), Z8, n, 0)
 
@@ -1129,20 +1133,20 @@ def test_telling_all(n: int) -> None:
         share = Share.unknown((3,), Z8) if part is None else Share(part, Z8)
         with runtime.step("end"):
             first = reveal_to_all(runtime, share, disclosure="counts")
-            telling, masking = reveal_to_all.defer(share, disclosure="counts"), mask.defer(share)
-            second, (masked,) = run_together(runtime, telling, masking)
+            revealing, masking = reveal_to_all.defer(share, disclosure="counts"), mask.defer(share)
+            second, (masked,) = run_together(runtime, revealing, masking)
         return first, second, masked.public
 
     views = play(program, n, cut)
-    everybody = tuple(f"party{k + 1}" for k in range(n))
+    participants = tuple(f"party{k + 1}" for k in range(n))
     for view in views:
         first, second, public = view.result
         assert first.tolist() == second.tolist() == x.tolist()
         assert [
             (e.disclosure, e.recipients, e.n_elements, e.step) for e in view.ledger.entries
         ] == [
-            ("counts", everybody, 3, "end/tell all"),
-            ("counts", everybody, 3, "end"),
+            ("counts", participants, 3, "end/tell all"),
+            ("counts", participants, 3, "end"),
         ]
         assert (public.array == views[0].result[2].array).all()
     assert check_count(program, views) == {

@@ -39,7 +39,7 @@ ALL = pytest.mark.parametrize(
         ([0.0, 2.0, 2.0], THREE, "no row of 3 has the label 1"),
     ],
 )
-def test_labels_that_cannot_be_learned(
+def test_invalid_labels_are_refused(
     label: list[float], objective: Objective, complaint: str
 ) -> None:
     with pytest.raises(DataError, match=complaint):
@@ -77,24 +77,24 @@ def test_gradients_are_the_derivatives_of_the_loss(
     assert abs((g_up - g_down) / (2 * step) - h[0, 0]) <= step**2 / 6 + rounding
 
 
-def test_the_sigmoid_holds_at_both_ends() -> None:
+def test_sigmoid_does_not_overflow() -> None:
     with np.errstate(all="raise"):
         assert compute_sigmoid(np.array([-1e4, 0.0, 1e4])).tolist() == [0.0, 0.5, 1.0]
 
 
-def test_the_first_score() -> None:
+def test_initial_scores() -> None:
     assert REGRESSION.compute_initial_scores(np.array([1.0, 2.0, 6.0])).tolist() == [3.0]
     assert REGRESSION.compute_initial_scores(
         np.array([1.0, 2.0, 6.0]), np.array([0.0, 3.0, 1.0])
     ).tolist() == [3.0]
-    # Exactly summed: in whatever order, and whatever cancels.
+    # Summed exactly, in any order, even with cancellation.
     assert REGRESSION.compute_initial_scores(np.array([1e16, 1.0, -1e16, 1.0])).tolist() == [0.5]
     label = np.array([0.0, 1.0, 1.0])
     assert CLASSIFICATION.compute_initial_scores(label) == pytest.approx([np.log(2)])
     assert CLASSIFICATION.compute_initial_scores(label, np.array([6.0, 1.0, 0.0])) == pytest.approx(
         [-np.log(6)]
     )
-    # Of a class without a weight, something that protocols can compute with.
+    # A class of weight zero has a score that protocols can compute with.
     assert CLASSIFICATION.compute_initial_scores(label, np.array([0.0, 1.0, 1.0])).tolist() == [
         12.0
     ]
@@ -123,19 +123,19 @@ def decoded(x: SharedFixedPoint) -> np.ndarray:
 
 @ALL
 @pytest.mark.parametrize("bits", [(26, 26), (26, 30), (30, 26)])
-def test_derivatives_on_shares_are_those_in_the_clear(
+def test_gradients_on_shares_equal_those_in_plaintext(
     objective: Objective, bits: tuple[int, int]
 ) -> None:
-    """To the rounding of what they are made of, whatever fraction bits scores and targets have."""
+    """Within rounding, for any fraction bits of scores and targets."""
     rng = np.random.default_rng(0)
     target = objective.make_targets((rng.random(200) < 0.5).astype(float))
     score = rng.normal(scale=4, size=target.shape)
     shared = objective.compute_shared_gradients(
         Plain(), real(score, bits[0]), real(target, bits[1])
     )
-    clear = objective.compute_gradients(score, target)
+    plain = objective.compute_gradients(score, target)
     assert (shared[1] is None) == objective.constant_hessian
-    for found, exact in zip(shared, clear, strict=True):
+    for found, exact in zip(shared, plain, strict=True):
         if found is None:
             assert (exact == 1).all()
         else:
@@ -143,7 +143,7 @@ def test_derivatives_on_shares_are_those_in_the_clear(
             assert np.abs(decoded(found) - exact).max() <= 2.0**-26 + 2.0**-40
 
 
-def test_numbers_with_more_and_fewer_fraction_bits() -> None:
+def test_subtraction_of_different_fraction_bits() -> None:
     x, y = real(np.array([1.5, -2.25]), 4), real(np.array([0.125, 3.0]), 10)
     for difference, exact in ((x - y, [1.375, -5.25]), (y - x, [-1.375, 5.25])):
         assert difference.fraction_bits == 10
@@ -153,8 +153,8 @@ def test_numbers_with_more_and_fewer_fraction_bits() -> None:
 
 
 @ALL
-def test_bounds_hold(objective: Objective) -> None:
-    """Of every derivative, whatever the score; a regression's are of a label in its unit."""
+def test_bounds_of_gradients_hold(objective: Objective) -> None:
+    """Bounds hold for any score; those of a regression are for a label in its unit."""
     rng = np.random.default_rng(0)
     label = (rng.random(1000) < 0.5).astype(float)
     target = objective.make_targets(label)
@@ -169,9 +169,9 @@ def test_bounds_hold(objective: Objective) -> None:
     assert objective.max_leaf_weight & (objective.max_leaf_weight - 1) == 0
 
 
-def test_the_largest_sum_of_a_regression() -> None:
-    """Half of the samples', as a label in its unit has; from the mean a quarter and what l2 leaves
-    over, which is never more than that."""
+def test_max_gradient_sum_of_a_regression() -> None:
+    """N/2 for a label in its unit; from the mean, N/4 plus the sum that l2 leaves over, and never
+    more than N/2."""
     for n_samples in (2, 3, 100, 10**6):
         half = Fraction(n_samples, 2)
         assert REGRESSION.max_gradient_sum(n_samples, Fraction(1), 8, centred=False) == half
@@ -184,7 +184,7 @@ def test_the_largest_sum_of_a_regression() -> None:
     assert CLASSIFICATION.max_gradient_sum(77, Fraction(1), 8, centred=False) == 77
 
 
-def test_what_scores_say() -> None:
+def test_predictions_and_metrics() -> None:
     scores = np.array([[-1.0, 0.0, 2.0]])
     assert REGRESSION.predict_from_scores(scores).tolist() == [-1.0, 0.0, 2.0]
     assert CLASSIFICATION.predict_from_scores(scores) == pytest.approx(1 / (1 + np.exp(-scores[0])))
@@ -205,9 +205,9 @@ def test_what_scores_say() -> None:
             "brier": (0.1**2 + 0.4**2 + 0.6**2) / 3,
         }
     )
-    alike = CLASSIFICATION.compute_metrics(np.ones(3), np.ones(3))
-    assert alike["accuracy"] == 1.0
-    assert alike["auc"] is alike["ks"] is alike["average_precision"] is None
+    constant = CLASSIFICATION.compute_metrics(np.ones(3), np.ones(3))
+    assert constant["accuracy"] == 1.0
+    assert constant["auc"] is constant["ks"] is constant["average_precision"] is None
 
 
 def test_curves() -> None:
@@ -247,7 +247,7 @@ def test_several_classes() -> None:
         found = THREE.predict_from_scores(scores)
     assert found.sum(axis=0) == pytest.approx(np.ones(3), abs=1e-15)
     assert found[:, 0] == pytest.approx(np.ones(3) / 3)
-    # Where all are tiny, exp(score) is what one class has against the rest.
+    # If all are tiny, exp(score) is the one-vs-rest probability of a class.
     assert found[:, 1] == pytest.approx([1 / (1 + math.e), math.e / (1 + math.e), 0.0])
     p = compute_sigmoid(scores[:, 2])
     assert found[:, 2] == pytest.approx(p / p.sum())
@@ -262,8 +262,8 @@ def test_metrics_of_several_classes() -> None:
     predicted = np.array([[0.5, 0.3, 0.1, 0.6], [0.25, 0.4, 0.2, 0.2], [0.25, 0.3, 0.7, 0.2]])
     found = THREE.compute_metrics(label, predicted)
     loss = -np.mean(np.log([0.5, 0.4, 0.7, 0.2]))
-    # Of class 0, one of three samples is ranked above its own; of class 2, two of four pairs are
-    # in order, of which 0.2 is below both.
+    # For class 0, one of the three other samples is ranked above its sample; for class 2, two of
+    # four pairs are in order, because 0.2 is below both.
     auc = (2 / 3 + 1.0 + 2 / 4) / 3
     assert found == pytest.approx({"accuracy": 0.75, "log_loss": loss, "auc": auc})
     assert THREE.compute_metrics(label[:2], predicted[:, :2])["auc"] is None
@@ -271,8 +271,8 @@ def test_metrics_of_several_classes() -> None:
     assert THREE.error_metrics == {"log_loss"}
 
 
-def test_the_objective_of_a_model() -> None:
-    """From its number of outputs: two classes have one."""
+def test_objective_for_a_number_of_outputs() -> None:
+    """Two classes have one output."""
     for outputs, objective in ((1, CLASSIFICATION), (3, THREE)):
         found = create_objective_with_outputs("classification", outputs)
         assert (type(found), found.n_outputs) == (type(objective), outputs)
@@ -297,7 +297,7 @@ def test_an_objective_is_found_by_its_name(objective: Objective) -> None:
 
 
 def test_defaults_of_objectives() -> None:
-    """Literally: they are in files, reports and other participants' expectations."""
+    """Defaults are fixed, because files, reports and other participants depend on them."""
     assert list(OBJECTIVES) == ["regression", "classification"]
     found = [
         (

@@ -1,1 +1,1 @@
-"""Gates: what programs are made of, each with its dealer's half and its participants' half."""
+"""Gates: protocol steps, each with a dealer's half, a participant's half and a cost."""

@@ -1,4 +1,4 @@
-"""Products of shared values by Beaver's triples.
+"""Products of shared values by Beaver triples.
 
 Reference: D. Beaver, Efficient multiparty protocols using circuit randomization (CRYPTO 1991); the
 paper's Section III.C.

@@ -1,4 +1,4 @@
-"""What a gate is: what the dealer does, what participants do and what it costs, side by side."""
+"""The base classes of gates: the dealer's half, the participant's half and the cost."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _FirstT = TypeVar("_FirstT")
 _SecondT = TypeVar("_SecondT")
 
 OpeningSteps = Generator[Sequence[Share], Sequence[RingArray], _Result]
-"""A participant's half of a gate with an opening: yields shares, and is sent what they hold."""
+"""A participant's half of a gate with an opening: yields shares, and is sent the opened values."""
 
 
 class _Halves(Protocol[_Values, _Result_co]):
-    """What a gate is made of. All halves take the same values and return the same kind."""
+    """The halves of a gate, which take the same values and return the same type."""
 
     name: str
 
@@ -48,11 +48,11 @@ class Gate:
 
         deal(dealer, ...)     draw masks, and derive from them what the participants need
         run(party, ...)       draw the same, open and compute
-        count(counter, ...)   say what is opened and derived
+        count(counter, ...)   count what is opened and derived
 
-    Called with a runtime, it does the half that the runtime is there for. `deal` and `run` must
-    draw the same values from the dealer's randomness in the same order; a running tag catches it if
-    they do not. Options, which are public, go by keyword and into the tag.
+    A call runs the half for the given runtime. `deal` and `run` must draw the same values from the
+    dealer's randomness in the same order; a running tag detects any difference. Options are public.
+    They are passed by keyword and hashed into the tag.
     """
 
     def __call__(
@@ -61,7 +61,7 @@ class Gate:
         *values: _Values.args,
         **options: _Values.kwargs,
     ) -> _Result_co:
-        """Do the half of this gate that the runtime is there for."""
+        """Run the half of this gate for the given runtime."""
         with runtime.step(self.name):
             runtime.update_tag(_options(options))
             if isinstance(runtime, Party):
@@ -73,7 +73,7 @@ class Gate:
 
 
 class _OpeningHalves(Protocol[_Values, _Result_co]):
-    """What a gate with one opening is made of."""
+    """The halves of a gate with one opening."""
 
     name: str
 
@@ -92,7 +92,7 @@ class _OpeningHalves(Protocol[_Values, _Result_co]):
 
 @dataclass(frozen=True, eq=False)
 class DeferredGate(Generic[_Result_co]):
-    """A gate with what it is given, to be opened together with others."""
+    """A gate with its inputs, to be opened together with another."""
 
     gate: Any
     values: tuple[Any, ...]
@@ -100,10 +100,10 @@ class DeferredGate(Generic[_Result_co]):
 
 
 class OpeningGate:
-    """A gate with one opening, which it can share with others that do not depend on it.
+    """A gate with one opening, which it can share with an independent gate.
 
-    Its `run` is a generator: it draws all that it needs, yields the shares to be opened, and is
-    sent what they hold. Its `count` returns what is opened, and the result.
+    `run` is a generator: it makes all its draws, yields the shares to be opened, and is sent the
+    opened values. `count` returns the opened shares, and the result.
     """
 
     def __call__(
@@ -112,7 +112,7 @@ class OpeningGate:
         *values: _Values.args,
         **options: _Values.kwargs,
     ) -> _Result:
-        """Do the half of this gate that the runtime is there for."""
+        """Run the half of this gate for the given runtime."""
         with runtime.step(self.name):
             runtime.update_tag(_options(options))
             if isinstance(runtime, Dealer):
@@ -128,12 +128,12 @@ class OpeningGate:
     def defer(
         self: _OpeningHalves[_Values, _Result], *values: _Values.args, **options: _Values.kwargs
     ) -> DeferredGate[_Result]:
-        """Return this gate with what it is given, for `run_together`."""
+        """Return this gate with its inputs, for `run_together`."""
         return DeferredGate(self, values, options)
 
 
 def run_deferred(runtime: Runtime, call: DeferredGate[_Result]) -> _Result:
-    """Do a gate with an opening of its own."""
+    """Run a deferred gate with a separate opening."""
     result: _Result = call.gate(runtime, *call.values, **call.options)
     return result
 
@@ -141,10 +141,10 @@ def run_deferred(runtime: Runtime, call: DeferredGate[_Result]) -> _Result:
 def run_together(
     runtime: Runtime, one: DeferredGate[_FirstT], other: DeferredGate[_SecondT]
 ) -> tuple[_FirstT, _SecondT]:
-    """Do two gates with one opening for both; neither may need what the other opens."""
+    """Run two gates with one opening for both; neither must depend on the other's opening."""
     calls = (one, other)
 
-    def each(half: Callable[[DeferredGate[Any]], Any]) -> list[Any]:
+    def run_each(half: Callable[[DeferredGate[Any]], Any]) -> list[Any]:
         found = []
         for call in calls:
             with runtime.step(call.gate.name):
@@ -153,27 +153,27 @@ def run_together(
         return found
 
     if isinstance(runtime, Dealer):
-        first, second = each(lambda call: call.gate.deal(runtime, *call.values, **call.options))
+        first, second = run_each(lambda call: call.gate.deal(runtime, *call.values, **call.options))
         return first, second
     if isinstance(runtime, CostCounter):
-        counted = each(lambda call: call.gate.count(runtime, *call.values, **call.options))
+        counted = run_each(lambda call: call.gate.count(runtime, *call.values, **call.options))
         runtime.count_opening(*(value for opened, _ in counted for value in opened))
         return counted[0][1], counted[1][1]
     assert isinstance(runtime, Party)
-    begun = each(lambda call: _begin(call.gate.run(runtime, *call.values, **call.options)))
-    running, shares = [gate for gate, _ in begun], [opened for _, opened in begun]
-    opened = runtime.open(*(share for theirs in shares for share in theirs))
+    started = run_each(lambda call: _begin(call.gate.run(runtime, *call.values, **call.options)))
+    running, shares = [gate for gate, _ in started], [opened for _, opened in started]
+    opened = runtime.open(*(share for group in shares for share in group))
     middle = len(shares[0])
     return _finish(running[0], opened[:middle]), _finish(running[1], opened[middle:])
 
 
 def _begin(running: OpeningSteps[Any]) -> tuple[OpeningSteps[Any], Sequence[Share]]:
-    """Let a gate draw what it needs, and return with it what it wants to be opened."""
+    """Run a gate up to its opening, and return it with the shares to be opened."""
     return running, next(running)
 
 
 def _finish(running: OpeningSteps[_Result], opened: Sequence[RingArray]) -> _Result:
-    """Send a gate what was opened, and return its result."""
+    """Send the opened values to a gate, and return its result."""
     try:
         running.send(opened)
     except StopIteration as stop:

@@ -1,4 +1,4 @@
-"""SecPerm: rearranging shared vectors by permutations that only their owners know.
+"""SecPerm: permute shared vectors by permutations known only to their owners.
 
 Reference: the paper's Section V.B.3, Algorithm 4.
 """
@@ -22,19 +22,19 @@ Permutation = npt.NDArray[np.intp]
 
 
 class Permute(Gate):
-    """Permute vectors by J permutations: [u_j] = [x_j][pi_j], with pi_j known to its owner alone.
+    """Permute vectors by J permutations: [u_j] = [x_j][pi_j], with pi_j known only to its owner.
 
-    x has shape (J, K, N): K vectors a permutation. The paper's two rounds do not depend on each
-    other, so here they are one, for all j together.
+    x has shape (J, K, N): K vectors for each permutation. The paper's two rounds do not depend on
+    each other, so this gate joins them, for all j.
 
     1. The dealer draws permutations q_j, which it shares with their owners, and [r]; it derives
        [r_j[q_j]].
-    2. Owner j sends everybody s_j with q_j[s_j] = pi_j, uniform to whoever does not know q_j.
-       Everybody opens [x_j] - [r_j] to owner j.
+    2. Owner j sends s_j with q_j[s_j] = pi_j to all participants; s_j is uniform to a party that
+       does not know q_j. All participants open [x_j] - [r_j] to owner j.
     3. [u_j] = [r_j[q_j]][s_j], to which owner j adds (x_j - r_j)[pi_j].
 
-    Cost: one round, in which each j sends its owner K vectors, and from it one of 32-bit positions,
-    n - 1 times; corrections for x. Reveals: nothing. Error: none.
+    Cost: one round, in which, for each j, each other participant sends K vectors to the owner, and
+    receives one vector of 32-bit positions; corrections for x. Reveals: nothing. Error: none.
     """
 
     name = "permute"
@@ -61,22 +61,22 @@ class Permute(Gate):
         permutations: Sequence[Permutation | None],
         owners: Sequence[int],
     ) -> Share:
-        """Send the masked permutation, open the masked vectors to its owner."""
+        """Send the masked permutations, and open the masked vectors to their owners."""
         ring, length = x.ring, x.shape[2]
         hidden = [party.permutation(length, owner) for owner in owners]
         r, moved = party.uniform(x.shape, ring), party.derived(x.shape, ring)
-        steps: list[npt.NDArray[np.uint32] | None] = []
+        positions: list[npt.NDArray[np.uint32] | None] = []
         for pi, q in zip(permutations, hidden, strict=True):
             if q is None:
-                steps.append(None)
+                positions.append(None)
                 continue
             assert pi is not None
             inverse = np.empty_like(q)
             inverse[q] = np.arange(length)
-            steps.append(inverse[pi].astype(np.uint32))
-        opened, all_steps = party.open_to_owners(x - r, owners, steps, (Z32, length))
+            positions.append(inverse[pi].astype(np.uint32))
+        opened, all_positions = party.open_to_owners(x - r, owners, positions, (Z32, length))
         result = np.empty(x.shape, dtype=ring.dtype)
-        for j, s in enumerate(all_steps):
+        for j, s in enumerate(all_positions):
             if s.size and s.max() >= length:
                 raise PeerMisbehavedError(party.names[owners[j]], "sent no permutation")
             result[j] = moved.part[j][:, s]
@@ -91,7 +91,7 @@ class Permute(Gate):
         permutations: Sequence[Permutation | None],
         owners: Sequence[int],
     ) -> Share:
-        """Count the round, in which vectors go to owners and positions come from them."""
+        """Count the round: vectors sent to owners, and positions sent by them."""
         features, vectors, length = x.shape
         sent = features * (
             vectors * x.ring.count_packed_bytes(length) + Z32.count_packed_bytes(length)

@@ -1,1 +1,1 @@
-"""Objectives."""
+"""Objectives: what a model learns, with losses, gradients, bounds and metrics."""

@@ -1,10 +1,10 @@
 """The base class of objectives, and the functions that a protocol evaluates for them.
 
-An objective says which labels it takes, where scores start, the derivatives of its loss in the
-clear and on shares, how large they can be, and what a score means. Scores, targets and derivatives
-have an axis of outputs: (K, N), with K = 1 where one number is learned of every sample.
+An objective defines valid labels, initial scores, the gradients and Hessians of its loss in
+plaintext and on shares, their bounds, and the predictions of scores. Scores, targets, gradients and
+Hessians have an axis of outputs: (K, N), with K = 1 for one score a sample.
 
-To add one, make an `Objective` and put it into `objectives.OBJECTIVES` (docs/development.md).
+To add one, define an `Objective` and add it to `regression.OBJECTIVES` (docs/development.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from privet.arrays import FloatArray
 from privet.errors import DataError
 from privet.objectives.metrics import CurvePoints
 
-# The largest label or score in size: squares of sums of 10^9 of them do not overflow.
+# The largest absolute value of a label or a score: squares of sums of 10^9 of them do not overflow.
 MAX_LABEL = 1e100
 
 
@@ -32,15 +32,15 @@ class SharedFixedPoint:
 
     share: Share
     fraction_bits: int
-    """Fraction bits."""
+    """The number of fraction bits."""
 
     def __sub__(self, other: SharedFixedPoint) -> SharedFixedPoint:
-        """Subtract; the one with fewer fraction bits gets more, which is exact."""
+        """Subtract; the operand with fewer fraction bits is rescaled, which is exact."""
         bits = max(self.fraction_bits, other.fraction_bits)
         return SharedFixedPoint(self.rescale(bits) - other.rescale(bits), bits)
 
     def rescale(self, bits: int) -> Share:
-        """Return the share with so many fraction bits, no fewer than it has."""
+        """Return the share with `bits` fraction bits, which must not be fewer than before."""
         return (
             self.share
             if bits == self.fraction_bits
@@ -49,7 +49,7 @@ class SharedFixedPoint:
 
 
 class SharedFunctions(ABC):
-    """What a protocol suite can compute on shares, for an objective to make derivatives of."""
+    """Functions that a protocol suite computes on shares, for gradients and Hessians."""
 
     @abstractmethod
     def evaluate_sigmoid(
@@ -59,7 +59,7 @@ class SharedFunctions(ABC):
 
 
 class SharedLosses(ABC):
-    """Losses that a protocol suite can compute on shares, summed over validation rows."""
+    """Losses that a protocol suite computes on shares, summed over validation rows."""
 
     @abstractmethod
     def sum_half_squares(self) -> SharedFixedPoint:
@@ -71,30 +71,30 @@ class SharedLosses(ABC):
 
 
 class Objective(ABC):
-    """What is learned."""
+    """A learning objective, with its loss and metrics."""
 
     name: ClassVar[str]
     """Its name in jobs and files."""
     n_outputs: int = 1
-    """K: how many scores a sample has."""
+    """K, the number of scores of a sample."""
     normalised_label: ClassVar[bool]
-    """Whether the label is shared less its start, and in a unit that its holder alone knows."""
+    """Whether the label is shared less its initial score, in a unit that only its holder knows."""
     constant_hessian: ClassVar[bool]
-    """Whether all second derivatives are 1, which everybody knows."""
+    """Whether all Hessians are 1, which is public."""
     max_hessian: ClassVar[Fraction]
-    """No second derivative is larger."""
+    """Upper bound on a Hessian."""
     max_leaf_weight: ClassVar[int]
-    """No G / (H + l2) of a leaf is larger in size: protocols compute rightly up to it."""
+    """Upper bound on |G / (H + l2)| of a leaf, up to which protocols compute correctly."""
     ties_in_first_table: ClassVar[bool]
-    """Whether many candidates of the first table have exactly equal scores."""
+    """Whether many candidate splits of the first table have exactly equal gains."""
     prediction_bits: ClassVar[int]
-    """Fraction bits of revealed scores, unless a job says otherwise."""
+    """Fraction bits of revealed scores, unless the job sets others."""
     primary_metric: ClassVar[str]
-    """Which of its metrics to show where there is room for one."""
+    """The metric to show if only one is shown."""
     error_metrics: ClassVar[frozenset[str]] = frozenset()
-    """Which of its metrics are errors; the others are better the larger they are."""
+    """The metrics that are errors, so lower is better; for others, higher is better."""
     is_classification: ClassVar[bool] = False
-    """Whether labels are classes, of which a sample of rows should have the same shares."""
+    """Whether labels are classes, whose proportions a sample of rows should preserve."""
 
     @abstractmethod
     def max_gradient_sum(
@@ -106,41 +106,41 @@ class Objective(ABC):
         centred: bool,
         n_sampled: int | None = None,
     ) -> Fraction:
-        """Return what no sum of first derivatives, over any of the samples, passes.
+        """Return an upper bound on any sum of gradients, over any of the samples.
 
-        `centred` tells whether scores start from `compute_initial_scores`; `n_sampled`, how many
-        samples a table is trained on, if it is not all of them.
+        `centred`: whether scores start from `compute_initial_scores`. `n_sampled`: the number of
+        samples that a table is trained on, if not all.
         """
 
     def max_squared_gradients(self, n_samples: int) -> Fraction | None:
-        """Return what the squares of first derivatives must add up to, at most, in every table.
+        """Return the largest valid sum of squared gradients in a table, or None.
 
-        If it is trained on a part of the samples; None where `max_gradient_sum` needs no such
-        check.
+        It is checked for tables that are trained on a part of the samples. None if
+        `max_gradient_sum` needs no such check.
         """
         return None
 
     @abstractmethod
     def check_label_values(self, label: FloatArray) -> None:
-        """Raise DataError for finite labels that are not this objective's."""
+        """Raise DataError for finite labels that are not valid for this objective."""
 
     @abstractmethod
     def compute_initial_scores(
         self, label: FloatArray, sample_weight: FloatArray | None = None
     ) -> FloatArray:
-        """Return the scores that all samples start from, unless somebody says otherwise: (K,)."""
+        """Return the default initial scores, equal for all samples: (K,)."""
 
     @abstractmethod
     def compute_gradients(
         self, score: FloatArray, target: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the first and second derivatives of the loss by the scores: (K, N) each."""
+        """Return the gradients and Hessians of the loss with respect to the scores: (K, N) each."""
 
     @abstractmethod
     def compute_shared_gradients(
         self, functions: SharedFunctions, score: SharedFixedPoint, target: SharedFixedPoint
     ) -> tuple[SharedFixedPoint, SharedFixedPoint | None]:
-        """Return the same on shares; None where the second derivatives are all 1."""
+        """Return the gradients and Hessians on shares; None for Hessians that are all 1."""
 
     @abstractmethod
     def compute_shared_loss(self, losses: SharedLosses) -> SharedFixedPoint:
@@ -152,25 +152,25 @@ class Objective(ABC):
 
     @abstractmethod
     def predict_from_scores(self, score: FloatArray) -> FloatArray:
-        """Return what scores, (K, N), say of the samples."""
+        """Return the predictions of scores, (K, N)."""
 
     @abstractmethod
     def compute_metrics(self, label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
-        """Return how good predictions are."""
+        """Return the metrics of predictions, by name."""
 
     def compute_mean_loss(
         self, score: FloatArray, target: FloatArray, sample_weight: FloatArray | None = None
     ) -> float:
-        """Return the mean over samples of the loss; of several outputs, of the sum of theirs."""
+        """Return the mean loss over samples, summed over outputs."""
         losses = self.compute_losses(score, target)
         return float(np.average(losses.sum(axis=0), weights=sample_weight))
 
     def compute_curves(self, label: FloatArray, predicted: FloatArray) -> dict[str, CurvePoints]:
-        """Return points of curves that show how good predictions are, by name."""
+        """Return the points of curves of prediction quality, by name."""
         return {}
 
     def make_targets(self, label: FloatArray) -> FloatArray:
-        """Return what the scores are compared with, an output a row: (K, N)."""
+        """Return the targets of the scores, one row per output: (K, N)."""
         return label.reshape(1, -1)
 
     def check_label(self, label: FloatArray) -> None:

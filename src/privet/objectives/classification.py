@@ -1,4 +1,4 @@
-"""Classification: the logistic loss, for two classes, and for several one against the rest."""
+"""Classification by the logistic loss: of two classes, and of several classes one-vs-rest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Classification(Objective):
     normalised_label = False
     constant_hessian = False
     max_hessian = Fraction(1, 4)
-    # Below, unless more than 64 samples of a leaf are wrong and all but certain.
+    # Only exceeded if more than 64 samples of a leaf are wrong and almost certain.
     max_leaf_weight = 64
     ties_in_first_table = True  # all samples have one of two gradients
     prediction_bits = 10
@@ -48,11 +48,11 @@ class Classification(Objective):
         centred: bool,
         n_sampled: int | None = None,
     ) -> Fraction:
-        """Return how many samples there are: no first derivative is larger than 1."""
+        """Return the number of samples, because no gradient is larger than 1."""
         return Fraction(n_samples if n_sampled is None else n_sampled)
 
     def check_label_values(self, label: FloatArray) -> None:
-        """Refuse what is not 0 and 1, and a single class."""
+        """Refuse labels other than 0 and 1, and a single class."""
         known = np.isin(label, (0.0, 1.0))
         if not known.all():
             row = int(np.flatnonzero(~known)[0])
@@ -68,13 +68,13 @@ class Classification(Objective):
     def compute_initial_scores(
         self, label: FloatArray, sample_weight: FloatArray | None = None
     ) -> FloatArray:
-        """Return the log-odds of each output's share of the samples, 12 in size at most.
+        """Return the log-odds of each output's fraction of the samples, between -12 and 12.
 
-        Protocols compute with scores below 16.
+        Protocols require scores below 16.
         """
-        shares = np.array([_mean(row, sample_weight) for row in self.make_targets(label)])
-        with np.errstate(divide="ignore"):  # of a class without a weight
-            odds: FloatArray = np.log(shares) - np.log1p(-shares)
+        fractions = np.array([_mean(row, sample_weight) for row in self.make_targets(label)])
+        with np.errstate(divide="ignore"):  # for a class of weight zero
+            odds: FloatArray = np.log(fractions) - np.log1p(-fractions)
         return np.clip(odds, -_MAX_INITIAL_SCORE, _MAX_INITIAL_SCORE)
 
     def compute_gradients(
@@ -105,7 +105,7 @@ class Classification(Objective):
         return compute_sigmoid(score[0])
 
     def compute_metrics(self, label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
-        """Return metrics of the probabilities, and of the class that is likelier."""
+        """Return metrics of the probabilities, and of the likelier class."""
         return compute_binary_metrics(label, predicted)
 
     def compute_curves(self, label: FloatArray, predicted: FloatArray) -> dict[str, CurvePoints]:
@@ -116,8 +116,8 @@ class Classification(Objective):
 class OneVsRest(Classification):
     """One of several classes, by the logistic loss of each against the rest.
 
-    A sample has a score for every class. A table has the same tests for all of them; the score of a
-    cut is the sum of theirs.
+    A sample has a score for every class. A table has the same splits for all classes; the gain of a
+    candidate split is the sum of their gains.
     """
 
     primary_metric = "accuracy"
@@ -127,7 +127,7 @@ class OneVsRest(Classification):
         self.n_outputs = classes
 
     def check_label_values(self, label: FloatArray) -> None:
-        """Refuse what is not 0 to K - 1, and a class without a row."""
+        """Refuse labels other than 0 to K - 1, and a class without rows."""
         known = np.isin(label, range(self.n_outputs))
         if not known.all():
             row = int(np.flatnonzero(~known)[0])
@@ -135,10 +135,10 @@ class OneVsRest(Classification):
                 f"the label of row {row + 1} is {label[row]:g}; {self.n_outputs} classes are 0 to "
                 f"{self.n_outputs - 1}"
             )
-        gone = sorted(set(range(self.n_outputs)) - set(label.astype(int).tolist()))
-        if gone:
+        unused = sorted(set(range(self.n_outputs)) - set(label.astype(int).tolist()))
+        if unused:
             raise DataError(
-                f"no row of {len(label)} has the label {gone[0]}: there is nothing to learn of it"
+                f"no row of {len(label)} has the label {unused[0]}: there is nothing to learn of it"
             )
 
     def make_targets(self, label: FloatArray) -> FloatArray:
@@ -148,9 +148,9 @@ class OneVsRest(Classification):
         return result
 
     def predict_from_scores(self, score: FloatArray) -> FloatArray:
-        """Return the probability of each class, (K, N): in proportion to that against the rest.
+        """Return class probabilities, (K, N): the one-vs-rest probabilities, scaled to sum to 1.
 
-        By logarithms, since all of them may be tiny.
+        They are computed from logarithms, because all one-vs-rest probabilities can be tiny.
         """
         logarithms = -np.logaddexp(0.0, -score)
         parts = np.exp(logarithms - logarithms.max(axis=0))
@@ -162,7 +162,7 @@ class OneVsRest(Classification):
         return compute_multiclass_metrics(label, predicted)
 
     def compute_curves(self, label: FloatArray, predicted: FloatArray) -> dict[str, CurvePoints]:
-        """Return none: each class would have its own."""
+        """Return no curves, because each class would need separate ones."""
         return {}
 
 

@@ -1,4 +1,4 @@
-"""How good predictions are: numbers, and curves for a report."""
+"""Metrics of predictions, and curves for reports."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def compute_regression_metrics(label: FloatArray, predicted: FloatArray) -> dict
 
 
 def compute_binary_metrics(label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
-    """Return metrics of probabilities of class 1; what ranks samples is none for one class.
+    """Return metrics of probabilities of class 1; ranking metrics are None for a single class.
 
-    `ks` is the largest difference between the shares of both classes above a threshold.
+    `ks` is the largest difference between the fractions of both classes above a threshold.
     """
     from sklearn.metrics import (
         accuracy_score,
@@ -52,11 +52,11 @@ def compute_binary_metrics(label: FloatArray, predicted: FloatArray) -> dict[str
 
 
 def compute_binary_curves(label: FloatArray, predicted: FloatArray) -> dict[str, CurvePoints]:
-    """Return points of curves, at most 200 each; none, if there is one class alone.
+    """Return points of curves, at most 200 each; no curves for a single class.
 
     `roc`: false and true positive rates. `precision_recall`: recall and precision. `ks`: the
-    threshold, and by how much more of class 1 than of class 0 is above it. `calibration`: the mean
-    prediction and the share of class 1, of ten groups of samples by their prediction.
+    threshold, and the fraction of class 1 above it less that of class 0. `calibration`: the mean
+    prediction and the fraction of class 1, of ten groups of samples by their prediction.
     """
     from sklearn.metrics import precision_recall_curve, roc_curve
 
@@ -73,11 +73,11 @@ def compute_binary_curves(label: FloatArray, predicted: FloatArray) -> dict[str,
 
 
 def compute_ks_curve(label: FloatArray, predicted: FloatArray) -> CurvePoints:
-    """Return, for every threshold, by how much more of class 1 than of class 0 is above it."""
+    """Return, for every threshold, the fraction of class 1 above it less that of class 0."""
     from sklearn.metrics import roc_curve
 
     false, true, thresholds = roc_curve(label, predicted, drop_intermediate=False)
-    finite = np.minimum(thresholds, 1.0)  # the first threshold is one that nobody reaches
+    finite = np.minimum(thresholds, 1.0)  # no sample reaches the first threshold
     return list(zip(finite.tolist(), (true - false).tolist(), strict=True))
 
 
@@ -87,7 +87,7 @@ def _calibration(label: FloatArray, predicted: FloatArray) -> CurvePoints:
 
 
 def _thinned(x: FloatArray, y: FloatArray) -> CurvePoints:
-    """Return at most so many points, evenly chosen, the first and the last among them."""
+    """Return evenly chosen points, at most `MAX_CURVE_POINTS`, with the first and the last."""
     chosen = np.unique(
         np.linspace(0, len(x) - 1, min(MAX_CURVE_POINTS, len(x))).round().astype(int)
     )
@@ -95,15 +95,15 @@ def _thinned(x: FloatArray, y: FloatArray) -> CurvePoints:
 
 
 def compute_multiclass_metrics(label: FloatArray, predicted: FloatArray) -> dict[str, float | None]:
-    """Return accuracy, log-loss, and the mean area under the curve of a class and the rest.
+    """Return accuracy, log loss and the mean one-vs-rest AUC of probabilities (K, N).
 
-    Of probabilities (K, N); the last one where every class has a sample.
+    The AUC is None unless every class has a sample.
     """
     from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
     classes = np.arange(len(predicted))
-    everything = bool(np.isin(classes, label).all())
-    areas = [roc_auc_score(label == k, predicted[k]) for k in classes] if everything else None
+    has_all_classes = bool(np.isin(classes, label).all())
+    areas = [roc_auc_score(label == k, predicted[k]) for k in classes] if has_all_classes else None
     return {
         "accuracy": float(accuracy_score(label, choose_likeliest_class(predicted))),
         "log_loss": float(log_loss(label, predicted.T, labels=classes)),
@@ -112,14 +112,14 @@ def compute_multiclass_metrics(label: FloatArray, predicted: FloatArray) -> dict
 
 
 def list_class_probabilities(predicted: FloatArray) -> FloatArray:
-    """Return the probability of each class, (N, K), from what an objective predicts of classes."""
+    """Return the probability of each class, (N, K), from an objective's predictions."""
     if predicted.ndim == 1:
         return np.stack((1.0 - predicted, predicted), axis=1)
     return np.ascontiguousarray(predicted.T)
 
 
 def choose_likeliest_class(predicted: FloatArray) -> IndexArray:
-    """Return the class of each sample: the last one, of several that are alike."""
+    """Return the likeliest class of each sample: the last one, of equally likely classes."""
     probabilities = list_class_probabilities(predicted)
     last = probabilities.shape[1] - 1
     result: IndexArray = last - np.argmax(probabilities[:, ::-1], axis=1)

@@ -1,4 +1,4 @@
-"""The objectives that there are: a number, one of two classes, one of several."""
+"""The regression objective, and the registry of all objectives."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from privet.objectives.classification import Classification, OneVsRest
 from privet.objectives.metrics import compute_regression_metrics
 
 MAX_CLASSES = 32
-"""What a table costs grows with the classes."""
+"""The largest number of classes; the cost of a table grows with it."""
 
 
 class Regression(Objective):
-    """A number, by half the squared error."""
+    """Regression by half the squared error."""
 
     name = "regression"
     normalised_label = True
     constant_hessian = True
     max_hessian = Fraction(1)
-    max_leaf_weight = 8  # a label is at most 4 in size
+    max_leaf_weight = 8  # a label is at most 4 in absolute value
     ties_in_first_table = False
     prediction_bits = 12
     primary_metric = "rmse"
@@ -40,17 +40,18 @@ class Regression(Objective):
         centred: bool,
         n_sampled: int | None = None,
     ) -> Fraction:
-        """Return N/2, or about half of it where scores start from the mean.
+        """Return N/2, or about half of it if scores start from the mean.
 
         Let q be the sum of squared residuals. The label's unit makes it at most N/4 at first, and
-        training never raises it. A sum of a residuals is at most sqrt(a q), which is N/2. If all of
-        them add up to g, it is at most sqrt(a (N - a) q / N) + (a / N) |g|, by the same inequality
-        for residuals less their mean: N/4 + |g|. From the mean, g is 0 at first; what a leaf of n
-        samples leaves over is at most sqrt(n q_leaf) l2 / (n + l2) <= sqrt(l2 q_leaf) / 2, so all
-        leaves of a table sqrt(l2 leaves q) / 2.
+        training never raises it. A sum of a residuals is at most sqrt(a q), which is at most N/2.
+        If all residuals add up to g, it is at most sqrt(a (N - a) q / N) + (a / N) |g|, by the same
+        inequality for residuals less their mean: N/4 + |g|. From the mean, g is 0 at first. The sum
+        of residuals that a leaf of n samples leaves over is at most
+        sqrt(n q_leaf) l2 / (n + l2) <= sqrt(l2 q_leaf) / 2, and that of all leaves of a table is at
+        most sqrt(l2 leaves q) / 2.
 
-        A table that is trained on a part of the samples may raise the residuals of the others, so
-        then q is checked; and nothing is known of g.
+        A table that is trained on a part of the samples can raise the residuals of the others.
+        Then q is checked, and g is not bounded.
         """
         if n_sampled is not None:
             squares = math.ceil(n_sampled * self.max_squared_gradients(n_samples) * (1 << 20))
@@ -62,11 +63,11 @@ class Regression(Objective):
         return min(half, half / 2 + rest)
 
     def max_squared_gradients(self, n_samples: int) -> Fraction:
-        """Return N/4, what they are at first at most, and as much more as a check may be off."""
+        """Return N/4, the bound of the initial sum, times the tolerance of the check."""
         return Fraction(n_samples, 4) * Fraction(65, 64) ** 2
 
     def check_label_values(self, label: FloatArray) -> None:
-        """Refuse a label that is everywhere the same."""
+        """Refuse a constant label."""
         if (label == label[0]).all():
             raise DataError(
                 f"the label is constant, {label[0]:g}, in all {len(label)} rows: there is nothing "
@@ -113,15 +114,14 @@ class Regression(Objective):
 OBJECTIVES: dict[str, Objective] = {
     objective.name: objective for objective in (Regression(), Classification())
 }
-"""All objectives, by the name that a job calls them by."""
-
+"""All objectives, by their names in jobs."""
 
 MULTICLASS_OBJECTIVES: dict[str, Callable[[int], Objective]] = {Classification.name: OneVsRest}
-"""What makes objectives of more than two classes, by the same names."""
+"""The constructors of objectives of more than two classes, by the same names."""
 
 
 def create_objective(task: str, n_classes: int = 2) -> Objective:
-    """Return the objective of a task, for so many classes; raise ParameterError if it has none."""
+    """Return the objective of a task with `n_classes` classes, or raise ParameterError."""
     if n_classes == 2:
         return OBJECTIVES[task]
     if task not in MULTICLASS_OBJECTIVES:
@@ -130,7 +130,7 @@ def create_objective(task: str, n_classes: int = 2) -> Objective:
 
 
 def create_objective_with_outputs(task: str, outputs: int) -> Objective:
-    """Return the objective of a task with so many scores a sample; raise ModelError for none."""
+    """Return the objective of a task with `outputs` scores a sample, or raise ModelError."""
     several = task in MULTICLASS_OBJECTIVES and 2 < outputs <= MAX_CLASSES
     found = create_objective(task, outputs if several else 2)
     if found.n_outputs != outputs:

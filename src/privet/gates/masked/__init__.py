@@ -1,1 +1,1 @@
-"""Masked."""
+"""Gates on masked values: shared values that are opened once, under a mask."""

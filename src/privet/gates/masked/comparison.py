@@ -1,11 +1,11 @@
-"""Comparison of masked values with public thresholds, by tables of digits.
+"""Comparison of masked values with public thresholds, by lookup tables of digits.
 
-The mask's bits are known to the dealer, so `public < mask` is a comparison of a public number with
-dealt digits. Each digit is looked up in a dealt table at the public digit, the lookups are added
-up, and the top bit of the sum is the answer: one opening of a bit or two for every digit.
+The dealer knows the mask's bits, so `public < mask` compares a public number with digits that the
+dealer knows. Each public digit is looked up in a derived table, the entries are added, and the top
+bit of the sum is the comparison bit: one opening of a bit or two for each digit.
 
-The answer stays what it is made of, a public choice among dealt bits, until it is needed as a
-factor (`multiply_by_step`): then products of these bits are dealt, and nothing is opened.
+A comparison bit remains a public choice among derived bits until it is needed as a factor
+(`multiply_by_step`). Then the dealer derives products of these bits, and nothing is opened.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from privet.runtime.runtime import Runtime, Shape
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MaskedComparison:
-    """Whether values reach thresholds: shape (thresholds, *values).
+    """Comparison bits: whether values reach thresholds, of shape (thresholds, *values).
 
-    Participants know which of the dealt bits the answer is, and whether it is inverted; the dealer
-    knows the bits. Neither knows the answer.
+    Participants know which of the derived bits a comparison bit is, and whether it is inverted. The
+    dealer knows the derived bits. No party knows the comparison bit.
     """
 
     shape: tuple[int, ...]
     digits: int
     bit_indices: npt.NDArray[np.intp] | None = None
     is_direct: npt.NDArray[np.bool_] | None = None
-    """Where the answer is the dealt bit; elsewhere it is the other one."""
+    """Where the comparison bit is the derived bit; elsewhere it is the inverse."""
     masks: tuple[Elements, ...] = ()
-    """To dealers: rho, of this shape, and the bit of the values' masks that turns answers round."""
+    """At dealers: rho, of this shape, and the bit of the values' masks that inverts the bits."""
 
     @property
-    def n_dealt_bits(self) -> int:
-        """How many bits are dealt for every answer."""
+    def n_derived_bits(self) -> int:
+        """The number of derived bits for each comparison bit."""
         return 1 << (self.digits - 1)
 
     def __getitem__(self, threshold: int) -> MaskedComparison:
-        """Return the answers for one threshold, without that axis."""
+        """Return the comparison bits for one threshold, without that axis."""
         rho, *others = self.masks or (None,)
         return MaskedComparison(
             self.shape[1:],
@@ -63,11 +63,12 @@ class MaskedComparison:
 
 
 class DigitTable(Correlation):
-    """Of a digit of a mask, at every d, what `Compare` looks up.
+    """The table of one digit of a mask in which `Compare` looks up: an entry for every d.
 
-    Masks: the mask itself, (N,), and the carry into the digit, b ^ c with b at the client and c at
-    the servers. The digit is that of S, T's and the carry together: the client shares a one-hot
-    vector of S + b, and one of S + 1 - b, of which servers take one, and rotate it by T.
+    Masks: the mask itself, (N,), and the carry into the digit, b ^ c, with b at the S holder and c
+    at the T holders. The digit is the sum of that of S, that of T, and the carry. The S holder
+    shares a one-hot vector of S + b, and one of S + 1 - b. The T holders select one of them by c,
+    and rotate it by T.
     """
 
     def __init__(self, start: int, length: int, ring: Ring, *, lowest: bool) -> None:
@@ -80,7 +81,7 @@ class DigitTable(Correlation):
         return len(self._options), masks[0][0]
 
     def list_s_terms(self, ring: Ring, *masks: Shape) -> list[tuple[Ring, Shape]]:
-        """Return a vector for each carry, if there may be one."""
+        """Return one vector for each value of the carry, or one vector if there is no carry."""
         return [(ring, self.shape(*masks))] * (2 if self._start else 1)
 
     def compute_plain(self, *s: RingArray) -> RingArray:
@@ -93,7 +94,7 @@ class DigitTable(Correlation):
         return table
 
     def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
-        """Return one-hot vectors, for either carry."""
+        """Return one-hot vectors, for both values of the carry."""
         digit = self._digit(s[0]).astype(np.intp)
         if not self._start:
             return [self._encode_one_hot(digit)]
@@ -101,14 +102,14 @@ class DigitTable(Correlation):
         return [self._encode_one_hot(digit + carry), self._encode_one_hot(digit + 1 - carry)]
 
     def compute_t_share(self, held: THolderInput) -> RingArray:
-        """Choose, rotate, and add up."""
+        """Select a vector by the carry, rotate it, and sum it."""
         hot = held.s_term_shares[0]
         if self._start:
             hot = np.where(
                 Z1.reduce_modulus(held.t_parts[1]).astype(bool), held.s_term_shares[1], hot
             )
         digit = self._digit(held.t_parts[0])
-        for bit in range(self._length):  # bit by bit: faster than to look every entry up
+        for bit in range(self._length):  # bit by bit: faster than indexing every entry
             taken = (digit >> digit.dtype.type(bit) & digit.dtype.type(1)).astype(np.uint8)
             hot = hot ^ ((np.roll(hot, 1 << bit, axis=0) ^ hot) & (np.uint8(0) - taken))
         greater = np.zeros_like(hot)
@@ -127,17 +128,17 @@ class DigitTable(Correlation):
 
 
 class ComparisonBits:
-    """The dealt bits of a comparison, (options, *shape), as recipes make them of its masks.
+    """The derived bits of a comparison, (options, *shape), for correlations of its masks.
 
-    Bit k is the top bit of k - rho, turned round by a bit of the values' masks.
+    Bit k is the top bit of k - rho, inverted by a bit of the values' masks.
     """
 
     def __init__(self, comparison: MaskedComparison) -> None:
-        self._half = comparison.n_dealt_bits
+        self._half = comparison.n_derived_bits
         self._k = np.arange(self._half).reshape(-1, *[1] * len(comparison.shape))
 
     def compute_from_s(self, rho: RingArray, top: RingArray) -> RingArray:
-        """Return the bits that follow from S."""
+        """Return the bits of S."""
         k = self._k.astype(np.uint8)
         bits = ((k - rho) & np.uint8(2 * self._half - 1)) >= np.uint8(self._half)
         return np.asarray(bits ^ Z1.reduce_modulus(top))
@@ -147,14 +148,14 @@ class ComparisonBits:
     ) -> tuple[RingArray, npt.NDArray[np.bool_]]:
         """Return shares of the bits, or of multiples of them, and where these are inverted.
 
-        From those that follow from S: (..., options, *shape).
+        `shared` has shares of the same for S: (..., options, *shape).
         """
         k = (self._k - rho.astype(np.intp)) & (2 * self._half - 1)
         inverted = (k >= self._half) ^ Z1.reduce_modulus(top).astype(bool)
-        where = k & (self._half - 1)
-        axis = shared.ndim - where.ndim
-        where = where.reshape(*[1] * axis, *where.shape)
-        return np.take_along_axis(shared, where, axis=axis), inverted
+        index = k & (self._half - 1)
+        axis = shared.ndim - index.ndim
+        index = index.reshape(*[1] * axis, *index.shape)
+        return np.take_along_axis(shared, index, axis=axis), inverted
 
 
 _MAX_DIGIT_BITS = 9
@@ -165,14 +166,15 @@ class Compare(OpeningGate):
 
     Values are taken modulo 2^width, and x - t lies between -2^(width-1) and 2^(width-1).
 
-    1. x - t is negative if the top bits of c = public - t and of the mask r and a borrow, whether
-       the rest of c is below the rest of r, add up to an odd number.
-    2. The dealer deals a table for each of r's L digits, at every d: [digit > d] for the lowest,
-       2 [digit > d] + [digit = d] for the others. Participants look c's digits up, and add them up
-       modulo 2^L: digit j counts 2^(j-1) times, the lowest once. The borrow is the top bit.
-    3. Open the sum V under a mask rho. The top bit of V = opened - rho is, for an opened k below
-       2^(L-1), a function of rho, and for k + 2^(L-1) the opposite: one of 2^(L-1) bits that the
-       dealer knows, with r's top bit in them.
+    1. x - t is negative if the sum of three bits is odd: the top bit of c = public - t, the top bit
+       of the mask r, and a borrow, whether the rest of c is below the rest of r.
+    2. The dealer derives a table for each of r's L digits, with an entry for every d: [digit > d]
+       for the lowest, 2 [digit > d] + [digit = d] for the others. Participants look up c's digits,
+       and add the entries modulo 2^L: digit j counts 2^(j-1) times, the lowest once. The borrow is
+       the top bit of the sum V.
+    3. Open V under a mask rho. For an opened k below 2^(L-1), the top bit of V = k - rho is a
+       function of rho; for k + 2^(L-1), it is the inverse. So the comparison bit is, perhaps
+       inverted, one of 2^(L-1) bits that the dealer knows and that include r's top bit.
 
     Cost: one opening of L bits a comparison. Reveals: nothing. Error: none.
     """
@@ -187,12 +189,12 @@ class Compare(OpeningGate):
         width: int,
         digits: int,
     ) -> MaskedComparison:
-        """Deal tables of digits, and draw the mask of their sum."""
+        """Derive tables of digits, and draw the mask of their sum."""
         top = _derive_tables(dealer, x, width, digits)
         ring, shape = get_integer_ring(digits), (len(thresholds), x.mask.size)
         rho = dealer.uniform(shape, ring)
-        whole = (len(thresholds), *x.shape)
-        return MaskedComparison(whole, digits, masks=(rho.reshape(*whole), top))
+        full_shape = (len(thresholds), *x.shape)
+        return MaskedComparison(full_shape, digits, masks=(rho.reshape(*full_shape), top))
 
     def run(
         self,
@@ -202,16 +204,16 @@ class Compare(OpeningGate):
         width: int,
         digits: int,
     ) -> OpeningSteps[MaskedComparison]:
-        """Look digits up, and open their sum."""
+        """Look up digits, and open the sum of the entries."""
         public = x.public.array.reshape(-1)
-        kind, places = public.dtype.type, np.arange(len(public))
+        kind, columns = public.dtype.type, np.arange(len(public))
         c = public[None, :] - np.array(thresholds, dtype=np.int64).astype(public.dtype)[:, None]
         total = np.zeros(c.shape, dtype=np.uint8)
-        for j, (start, length) in enumerate(_places(width, digits)):
+        for j, (start, length) in enumerate(_split_digits(width, digits)):
             table = party.derived((1 << length, len(public)), _table_ring(j, digits)).part
             digit = ((c >> kind(start)) & kind((1 << length) - 1)).astype(np.intp)
-            # Digits are below the table's length by their making, so positions need no check.
-            found = table.reshape(-1).take(digit * len(places) + places, mode="clip")
+            # Digits are below the table's length by construction, so positions need no check.
+            found = table.reshape(-1).take(digit * len(columns) + columns, mode="clip")
             total += found << np.uint8(max(0, j - 1))
         ring = get_integer_ring(digits)
         rho = party.uniform(c.shape, ring)
@@ -219,10 +221,10 @@ class Compare(OpeningGate):
         odd = ((c >> kind(width - 1)) & kind(1)).astype(np.bool_)
         half = 1 << (digits - 1)
         shape = (len(thresholds), *x.shape)
-        which = (opened & np.uint8(half - 1)).astype(np.intp)
-        # Reached is the opposite of negative.
-        straight = odd ^ (opened >= half)
-        return MaskedComparison(shape, digits, which.reshape(shape), straight.reshape(shape))
+        bit_indices = (opened & np.uint8(half - 1)).astype(np.intp)
+        # A threshold is reached if the difference is not negative.
+        is_direct = odd ^ (opened >= half)
+        return MaskedComparison(shape, digits, bit_indices.reshape(shape), is_direct.reshape(shape))
 
     def count(
         self,
@@ -245,11 +247,13 @@ def _derive_tables(
 ) -> Elements:
     """Derive the tables of digits; return the top bit of the masks."""
     first, end = x.bit_window or (0, x.ring.bits)
-    starts = [first + start for start, _ in _places(width, digits)]
-    place = first + width - 1
+    starts = [first + start for start, _ in _split_digits(width, digits)]
+    top_bit = first + width - 1
     r = x.mask.reshape(-1)
-    carries, top = dealer.derive_carries(r, starts, place if place < end else None)
-    for j, (start, (_, length)) in enumerate(zip(starts, _places(width, digits), strict=True)):
+    carries, top = dealer.derive_carries(r, starts, top_bit if top_bit < end else None)
+    for j, (start, (_, length)) in enumerate(
+        zip(starts, _split_digits(width, digits), strict=True)
+    ):
         ring = _table_ring(j, digits)
         dealer.derive(DigitTable(start, length, ring, lowest=not j), ring, r, carries[j])
     return top.reshape(*x.shape)
@@ -258,11 +262,11 @@ def _derive_tables(
 class MultiplyByStep(Gate):
     """Multiply lifted values by a public number that depends on how many thresholds are reached.
 
-    `factors[e]` is the number where e of them are; thresholds rise. The product is
-    factors[0] x + sum over e of (factors[e] - factors[e-1]) [reached e] x.
+    `factors[e]` is the factor where e thresholds are reached; thresholds are in rising order. The
+    product is factors[0] x + sum over e of (factors[e] - factors[e-1]) [reached e] x.
 
-    1. The dealer derives the products of every dealt bit with the masks of x.
-    2. Participants take those of the bit that the answer is.
+    1. The dealer derives the products of every derived bit with the masks of x.
+    2. Participants use the products of the derived bit that is the comparison bit.
 
     Cost: no opening; corrections of 2^(L-1) elements for each threshold and each mask of x, and one
     more. Reveals: nothing. Error: none; the result must fit the ring.
@@ -278,7 +282,7 @@ class MultiplyByStep(Gate):
         *,
         factors: tuple[int, ...],
     ) -> Share:
-        """Deal bits, and their products with masks."""
+        """Derive bits, and their products with masks."""
         if not comparison.shape[0]:
             return Share.unknown(x.shape, x.ring)
         dealer.derive(_ComparisonProducts(comparison, x), x.ring, *comparison.masks, *x.masks)
@@ -292,26 +296,26 @@ class MultiplyByStep(Gate):
         *,
         factors: tuple[int, ...],
     ) -> Share:
-        """Add up the products of the right bits."""
+        """Add up the products of the comparison bits."""
         if not comparison.shape[0]:
             return x.to_share(party) * factors[0]
         assert comparison.bit_indices is not None
         assert comparison.is_direct is not None
         ring = x.ring
-        dealt = party.derived(_find_products_shape(comparison, x), ring).part
-        found = np.take_along_axis(dealt, comparison.bit_indices[None, None], axis=1)[:, 0]
+        products = party.derived(_find_products_shape(comparison, x), ring).part
+        found = np.take_along_axis(products, comparison.bit_indices[None, None], axis=1)[:, 0]
         steps = ring.to_elements(np.diff(factors)).reshape(-1, *[1] * len(x.shape))
         sign = np.where(comparison.is_direct, steps, ring.negate(steps))
-        # A bit is what was dealt, or 1 less that.
-        whole = ring.to_elements(factors[0]) + np.where(
+        # A comparison bit is the derived bit, or 1 less it.
+        constant = ring.to_elements(factors[0]) + np.where(
             comparison.is_direct, ring.to_elements(0), steps
         ).sum(axis=0, dtype=ring.dtype)
         total = x.public.array * (found[0] * sign).sum(axis=0, dtype=ring.dtype)
         if party.index == 0:
-            total = total + x.public.array * whole
+            total = total + x.public.array * constant
         for k, (mask, weight) in enumerate(zip(x.masks, x.coefficients, strict=True), start=1):
             part = (found[k] * sign).sum(axis=0, dtype=ring.dtype)
-            part += mask.array * whole
+            part += mask.array * constant
             total += weight.array * part
         return Share(total, ring)
 
@@ -338,30 +342,30 @@ class _ComparisonProducts(Correlation):
         self._shape = _find_products_shape(comparison, x)
 
     def shape(self, *masks: Shape) -> Shape:
-        """Return that of the bits, once and for every mask."""
+        """Return the shape of the bits, once and for every mask."""
         return self._shape
 
     def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
-        """Multiply what follows from S."""
+        """Multiply the bits of S with S of the masks."""
         bits = self._bits.compute_from_s(*s[:2]).astype(self._ring.dtype)
         return [np.stack([bits, *(bits * mask for mask in s[2:])])]
 
     def compute_t_share(self, held: THolderInput) -> RingArray:
-        """Move the bits by T, and multiply out."""
-        moved, inverted = self._bits.rotate_by_t(held.s_term_shares[0], *held.t_parts[:2])
+        """Rotate the bits by T, and multiply out."""
+        rotated, inverted = self._bits.rotate_by_t(held.s_term_shares[0], *held.t_parts[:2])
         for k, mask in enumerate(held.t_parts[2:], start=1):
-            moved[k] += moved[0] * mask
-        whole = [
+            rotated[k] += rotated[0] * mask
+        totals = [
             self._ring.to_elements(int(held.is_first)),
             *(held.get_mask_share(k) for k in range(2, len(held.t_parts))),
         ]
-        for row, all_of_it in zip(moved, whole, strict=True):
-            np.subtract(all_of_it, row, out=row, where=inverted)
-        return moved
+        for row, total in zip(rotated, totals, strict=True):
+            np.subtract(total, row, out=row, where=inverted)
+        return rotated
 
 
 def _find_products_shape(comparison: MaskedComparison, x: LiftedValue) -> tuple[int, ...]:
-    return (1 + len(x.masks), comparison.n_dealt_bits, *comparison.shape)
+    return (1 + len(x.masks), comparison.n_derived_bits, *comparison.shape)
 
 
 compare = Compare()
@@ -371,7 +375,7 @@ multiply_by_step = MultiplyByStep()
 def count_thresholds_reached(
     runtime: Runtime, x: MaskedValue, thresholds: tuple[int, ...], width: int
 ) -> Share:
-    """Return how many of rising thresholds each value reaches, over Z8: one opening."""
+    """Count the thresholds, in rising order, that each value reaches: over Z8, one opening."""
     digits = choose_digit_count(width)
     reached = compare(runtime, x, thresholds=thresholds, width=width, digits=digits)
     return multiply_by_step(
@@ -389,19 +393,21 @@ def make_lifted_one(runtime: Runtime, shape: tuple[int, ...], ring: Ring) -> Lif
 
 @lru_cache(maxsize=64)
 def choose_digit_count(width: int, factor_bits: int = 8) -> int:
-    """Return how many digits make the dealer send least: tables, and bits for `multiply_by_step`.
+    """Return the number of digits for which the dealer sends least.
 
-    Of each bit, what is multiplied with it: a byte, if only answers are counted.
+    It sends tables, and for each derived bit its products in `multiply_by_step`, of `factor_bits`
+    bits: a byte, if comparison bits are only counted.
     """
 
-    def dealt(digits: int) -> int:
+    def count_sent_bits(digits: int) -> int:
         tables = (
-            _table_ring(j, digits).bits << n for j, (_, n) in enumerate(_places(width, digits))
+            _table_ring(j, digits).bits << n
+            for j, (_, n) in enumerate(_split_digits(width, digits))
         )
         return sum(tables) + factor_bits * (1 << (digits - 1))
 
     shortest = -(-(width - 1) // _MAX_DIGIT_BITS)
-    return min(range(shortest, min(8, width - 1) + 1), key=dealt)
+    return min(range(shortest, min(8, width - 1) + 1), key=count_sent_bits)
 
 
 def _table_ring(digit: int, digits: int) -> Ring:
@@ -409,10 +415,10 @@ def _table_ring(digit: int, digits: int) -> Ring:
     return get_integer_ring(digits - max(0, digit - 1))
 
 
-def _places(width: int, digits: int) -> list[tuple[int, int]]:
-    """Return where the digits of the lower width - 1 bits start, and how long they are.
+def _split_digits(width: int, digits: int) -> list[tuple[int, int]]:
+    """Return the first bit and the length of each digit of the lower width - 1 bits.
 
-    Tables of higher ones have fewer bits, so they are the longer ones.
+    Table entries of higher digits have fewer bits, so these digits are the longer ones.
     """
     short, longer = divmod(width - 1, digits)
     lengths = [short] * (digits - longer) + [short + 1] * longer

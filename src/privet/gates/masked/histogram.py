@@ -1,19 +1,21 @@
 """Histograms: sums of masked vectors by buckets that only their owners know, without an opening.
 
 Owner l has an indicator matrix M over its features' cuts: M[j, b, i] is 1 if sample i of feature j
-lies in bucket b or below, so sums are those of the samples that pass the test at cut b. It
-publishes E = M - A once, with A known to it and the dealer alone. For a masked vector x = F - r,
+is in bucket b or below, so M x has the sums over the rows that go left at cut b. It publishes
+E = M - A once, with A known only to the owner and the dealer. For a masked vector x = F - r,
 
     M x = M F - M r = M F - E r - A r
 
-of which the owner computes M F, every participant E times its own share of r, and the dealer A r.
+The owner computes M F, each participant computes E times its share of r, and the dealer derives
+A r.
 
-Where r = P s + e is a sample of ring-LWE (`lattice_mask`), the owner publishes E = M P - A instead,
+If r = P s + e is a sample of ring-LWE (`lattice_mask`), the owner publishes E = M P - A instead,
 and
 
     M x + M e = M F - M P s = M F - E s - A s
 
-takes secrets s, of 2048 or 4096 numbers, in place of masks of N rows. M e is left in: noise.
+requires secrets s of 2048 or 4096 numbers instead of masks of N rows. M e stays in the sums as
+noise.
 """
 
 from __future__ import annotations
@@ -34,27 +36,27 @@ from privet.runtime.runtime import Runtime, Shape
 
 
 class IndicatorProducts:
-    """The indicators times masks, computed in the background while what they mask is opened.
+    """Products of the indicators with masks, computed in the background during the opening.
 
-    Its `start` is the `meanwhile` of `mask` or `shrink`, or, with a lattice, of `lattice_mask`:
-    then masks are secrets, which whoever deals or counts is given as well.
+    `start` is the `on_masks` of `mask` or `reduce_ring`. With a lattice, it is that of
+    `lattice_mask`: then masks are secrets, and dealers and counters receive them, too.
     """
 
     def __init__(self, runtime: Runtime, indicators: Indicators) -> None:
         self._runtime = runtime
         self.indicators = indicators
         self._secrets: list[Elements] | None = [] if indicators.has_lattice_masks else None
-        self._begun: Future[list[RingArray]] | None = None
+        self._pending: Future[list[RingArray]] | None = None
 
     def start(self, masks: list[Elements]) -> None:
-        """Begin to multiply, if we are a participant."""
+        """Start the multiplication, at a participant."""
         if self._secrets is not None:
             self._secrets = masks
         if isinstance(self._runtime, Party):
-            self._begun = self._runtime.submit_background(lambda: self._times(masks))
+            self._pending = self._runtime.submit_background(lambda: self._times(masks))
 
     def list_factors(self, vectors: Sequence[MaskedValue]) -> list[Elements]:
-        """Return what indicators are multiplied with, for all vectors that are not constants."""
+        """Return the masks or secrets to multiply with, for all vectors that are not constants."""
         masks = [x.mask for x in vectors if not x.is_constant]
         if self._secrets is None:
             return masks
@@ -64,8 +66,10 @@ class IndicatorProducts:
     def get_results(self, vectors: Sequence[MaskedValue]) -> list[RingArray]:
         """Return the products with the vectors' masks; those of constants are zero."""
         rows = sum(self.indicators.cut_counts)
-        begun, self._begun = self._begun, None
-        found = iter(self._times(self.list_factors(vectors)) if begun is None else begun.result())
+        pending, self._pending = self._pending, None
+        found = iter(
+            self._times(self.list_factors(vectors)) if pending is None else pending.result()
+        )
         return [
             x.ring.zeros((rows, len(x.mask))) if x.is_constant else next(found) for x in vectors
         ]
@@ -75,7 +79,7 @@ class IndicatorProducts:
 
 
 class Histogram(Gate):
-    """Sum masked vectors, (K, N) each, over the samples that pass each cut of each feature.
+    """Sum masked vectors, (K, N) each, over the rows that go left at each cut of each feature.
 
     Returns shares of shape (C, K). Cost: no opening; corrections for the sums. Reveals: nothing.
     Error: none; with a lattice, the sum of the errors of a sum's rows.
@@ -90,7 +94,7 @@ class Histogram(Gate):
         return _derive_sums(dealer, products, vectors)
 
     def run(self, party: Party, products: IndicatorProducts, *vectors: MaskedValue) -> list[Share]:
-        """Multiply masked indicators with our share of the masks, our own with what is public."""
+        """Multiply masked indicators with mask shares, and local indicators with public parts."""
         indicators, found = products.indicators, []
         for sums, x in zip(products.get_results(vectors), vectors, strict=True):
             x.ring.add_in_place(sums, party.derived(sums.shape, x.ring).part)
@@ -111,20 +115,20 @@ def _derive_sums(
     dealer: Dealer | CostCounter, products: IndicatorProducts, vectors: Sequence[MaskedValue]
 ) -> list[Share]:
     indicators, masks = products.indicators, products.list_factors(vectors)
-    recipes = iter(_HistogramSums.for_masks(indicators, masks))
+    correlations = iter(_HistogramSums.for_masks(indicators, masks))
     found = [Share.unknown((sum(indicators.cut_counts), len(x.mask)), x.ring) for x in vectors]
     for x, sums in zip(vectors, found, strict=True):
         if x.is_constant:
             dealer.derive(_ZeroSums(sums.shape, x.ring), x.ring)
         else:
-            dealer.derive(next(recipes), x.ring, *masks)
+            dealer.derive(next(correlations), x.ring, *masks)
     return found
 
 
 class _HistogramSums(Correlation):
-    """A r for one of several masks r, of which all are given: A is read once for all of them.
+    """A r for one of several masks r. All masks are inputs, so that A is read once for all of them.
 
-    Of A, S + T as well, a dealer has a part in each matrix (`arithmetic.shares`).
+    A is S + T, too; a dealer has one part of it in each matrix (`arithmetic.shares`).
     """
 
     def __init__(
@@ -139,7 +143,7 @@ class _HistogramSums(Correlation):
 
     @classmethod
     def for_masks(cls, indicators: Indicators, masks: Sequence[Elements]) -> list[_HistogramSums]:
-        """Return the recipes of all masks."""
+        """Return the correlations of all masks."""
         rings, found = [mask.ring for mask in masks], dict[str, list[RingArray]]()
         return [cls(indicators, rings, k, found) for k in range(len(masks))]
 
@@ -172,7 +176,7 @@ class _HistogramSums(Correlation):
 
 
 class _ZeroSums(Correlation):
-    """Sums of a mask of zeros, which everybody knows."""
+    """Sums of a mask of zeros, which are public."""
 
     def __init__(self, shape: Shape, ring: Ring) -> None:
         self._shape, self._ring = shape, ring

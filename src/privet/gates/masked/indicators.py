@@ -1,8 +1,8 @@
-"""Which samples lie left of each cut: matrices that only their owners know, published masked.
+"""Indicator matrices of the samples left of each cut, which their owners publish under a mask.
 
 Owner l has an indicator matrix M over its features' cuts: M[j, b, i] is 1 if sample i of feature j
-lies in bucket b or below. It publishes E = M - A once, with A known to it and to dealers; or E =
-M P - A, with fewer columns, where rows are masked with a lattice (`lattice_mask`).
+is in bucket b or below. It publishes E = M - A once, with A known only to it and to dealers. If
+rows are masked with a lattice (`lattice_mask`), it publishes E = M P - A, with fewer columns.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from privet.runtime.cost import CostCounter
 from privet.runtime.party import Party
 from privet.runtime.runtime import Shape
 
-_BLOCK = 1 << 16  # samples, whose positions fit two bytes
+_BLOCK = 1 << 16  # samples, whose positions in the block fit into two bytes
 
 
 class SortedFeature:
-    """Samples in the order of one feature's buckets, so that sums up to a cut are running sums.
+    """Samples sorted by one feature's buckets, so that sums up to a cut are running sums.
 
-    They are in order within blocks: positions in a block take two bytes, and what is taken there
-    stays in a core's cache.
+    They are sorted within blocks: positions in a block take two bytes, and the values of a block
+    stay in a core's cache.
     """
 
     def __init__(self, bucket: BucketArray, cut_count: int, order: npt.NDArray[np.uint16]) -> None:
-        """Sort; the order is kept where the caller has room for it, two bytes a sample."""
+        """Sort the samples, and write their order into `order`."""
         self.bucket = bucket
         self._blocks = large_arrays.split_into_blocks(len(bucket), _BLOCK)
         self._order = order
         self._counts = np.empty((len(self._blocks), cut_count), dtype=np.int64)
-        """How many samples of each block are in each bucket that passes some cut."""
+        """The number of samples of each block in each bucket that is left of a cut."""
 
         def sort(number: int) -> None:
-            where = self._blocks[number]
-            self._order[where] = np.argsort(bucket[where], kind="stable")
-            self._counts[number] = np.bincount(bucket[where], minlength=cut_count)[:cut_count]
+            block = self._blocks[number]
+            self._order[block] = np.argsort(bucket[block], kind="stable")
+            self._counts[number] = np.bincount(bucket[block], minlength=cut_count)[:cut_count]
 
         large_arrays.run_blocks(sort, range(len(self._blocks)), len(bucket))
 
@@ -60,13 +60,13 @@ class SortedFeature:
         found = np.zeros(shape, dtype=vectors.dtype)
 
         def add(number: int) -> None:
-            where, counts = self._blocks[number], self._counts[number]
+            block, counts = self._blocks[number], self._counts[number]
             filled = np.flatnonzero(counts)
             if len(filled):
                 starts = (np.cumsum(counts) - counts)[filled]
-                order = self._order[where][: counts.sum()].astype(np.intp)
+                order = self._order[block][: counts.sum()].astype(np.intp)
                 for k, vector in enumerate(vectors):
-                    ordered = vector[where].take(order, mode="clip")
+                    ordered = vector[block].take(order, mode="clip")
                     found[number, filled, k] = np.add.reduceat(ordered, starts)
 
         large_arrays.run_blocks(add, range(len(self._blocks)), vectors.size)
@@ -77,9 +77,9 @@ class SortedFeature:
 def sort_features(
     buckets: dict[int, BucketArray], cut_counts: Sequence[int]
 ) -> dict[int, SortedFeature]:
-    """Sort samples by several features, of all of which there are cuts.
+    """Sort samples by several features; `cut_counts` has those of all features.
 
-    Their orders are in one array: a process may have only so many files.
+    All orders are in one array, because a process can open only a limited number of files.
     """
     length = max(map(len, buckets.values()), default=0)
     orders = allocate_array((len(buckets), length), np.uint16)
@@ -92,25 +92,25 @@ class Indicators:
     """Indicator matrices of all features: E at participants, A, or parts of it, at dealers."""
 
     cut_counts: tuple[int, ...]
-    """How many rows each feature has."""
+    """The cut count of each feature, which is its number of rows."""
     matrices: tuple[LimbMatrix | SmallFactorMatrix, ...] = ()
-    """(C, N), for C cuts of all features; of two parts, if we have so many. A counter has none."""
+    """(C, N), for C cuts of all features: two parts at one of three dealers, none at a counter."""
     sorted_features: dict[int, SortedFeature] = field(default_factory=dict)
-    """The samples in the order of our own features, by feature."""
+    """The samples sorted by each local feature."""
     has_lattice_masks: bool = False
-    """Whether they are multiplied with secrets in place of masks: there are few columns, then."""
+    """Whether they are multiplied with secrets instead of masks, so that they have few columns."""
 
     @cached_property
     def row_slices(self) -> list[slice]:
-        """Where each feature's rows are."""
+        """The rows of each feature."""
         ends = np.cumsum(self.cut_counts).tolist()
         return [slice(end - count, end) for end, count in zip(ends, self.cut_counts, strict=True)]
 
     def select(self, samples: IndexSelection, features: IndexSelection) -> Indicators:
-        """Return those of some samples and features."""
+        """Return the indicators of some samples and features."""
         chosen = np.arange(len(self.cut_counts))[features].tolist()
         cuts = tuple(self.cut_counts[j] for j in chosen)
-        own = {
+        local_buckets = {
             k: self.sorted_features[j].bucket
             for k, j in enumerate(chosen)
             if j in self.sorted_features
@@ -118,7 +118,7 @@ class Indicators:
         return Indicators(
             cuts,
             tuple(matrix.select(self._rows(features), samples) for matrix in self.matrices),
-            sort_features({k: bucket[samples] for k, bucket in own.items()}, cuts),
+            sort_features({k: bucket[samples] for k, bucket in local_buckets.items()}, cuts),
             self.has_lattice_masks,
         )
 
@@ -133,7 +133,7 @@ class Indicators:
     def multiply(self, part: int, masks: Sequence[tuple[RingArray, Ring]]) -> list[RingArray]:
         """Return a matrix times masks (..., N), taken as rows: (C, rows) each."""
         return self.matrices[part].multiply(
-            *((r.reshape(-1, r.shape[-1]).T, of) for r, of in masks)
+            *((r.reshape(-1, r.shape[-1]).T, ring) for r, ring in masks)
         )
 
 
@@ -143,7 +143,7 @@ class PublicationFormat(NamedTuple):
     ring: Ring
     n_columns: int
     lattice_seed: str = ""
-    """What they are made with beside rows and buckets, if anything."""
+    """The public seed of the lattice, if there is one."""
 
 
 class IndicatorCache(ABC):
@@ -159,12 +159,12 @@ class IndicatorCache(ABC):
 
 
 class PublishIndicators(Gate):
-    """Publish masked indicator matrices, once a training, or once for several.
+    """Publish masked indicator matrices, once for a training run, or once for several runs.
 
     1. The dealer and each owner draw A.
-    2. Owners send E = M - A to all: uniform to whoever does not know A.
+    2. Owners send E = M - A to all participants: uniform to a party that does not know A.
 
-    With a lattice it is M P - A, which has 2048 or 4096 columns in place of N.
+    With a lattice, E = M P - A, which has 2048 or 4096 columns instead of N.
 
     Where they are to be kept, A is drawn from a seed that lasts, and E is put on the shelf. Owners
     in `kept` have published the same before, under the same A, and everybody has it there.
@@ -194,10 +194,10 @@ class PublishIndicators(Gate):
         )
         indicators = Indicators(cut_counts, matrices, has_lattice_masks=lattice is not None)
         draw = dealer.private if cached_owners is None else dealer.draw_persistent_mask
-        for where, owner in zip(indicators.row_slices, owners, strict=True):
-            mask = draw((where.stop - where.start, _columns(n_samples, lattice)), ring, owner)
+        for span, owner in zip(indicators.row_slices, owners, strict=True):
+            mask = draw((span.stop - span.start, _columns(n_samples, lattice)), ring, owner)
             for matrix, part in zip(matrices, list_local_parts(mask), strict=True):
-                matrix.fill_rows(where.start, part)
+                matrix.fill_rows(span.start, part)
         return indicators
 
     def run(
@@ -213,7 +213,7 @@ class PublishIndicators(Gate):
         cached_owners: tuple[int, ...] | None = None,
         lattice: RingLwe | None = None,
     ) -> Indicators:
-        """Mask and send our own; receive the others'."""
+        """Mask and send the local indicators, and receive those of the other participants."""
         matrix, columns = _matrix(cut_counts, n_samples, lattice), _columns(n_samples, lattice)
         indicators = Indicators(
             cut_counts, (matrix,), sort_features(local_buckets, cut_counts), lattice is not None
@@ -221,18 +221,18 @@ class PublishIndicators(Gate):
         features = [[j for j, o in enumerate(owners) if o == k] for k in range(party.n_parties)]
         shapes: list[list[Shape]] = [[(cut_counts[j], columns) for j in each] for each in features]
         draw = party.private if cached_owners is None else party.persistent_mask
-        ours = []
+        local_rows = []
         for j, owner in enumerate(owners):
             mask = draw((cut_counts[j], columns), ring, owner)
             if mask is not None:
-                ours.append(
+                local_rows.append(
                     ring.subtract(_rows(local_buckets[j], cut_counts[j], ring, lattice), mask)
                 )
         for k, position, rows in _exchange_indicators(
-            party, ours, shapes, cache, ring, cached_owners or ()
+            party, local_rows, shapes, cache, ring, cached_owners or ()
         ):
-            where = indicators.row_slices[features[k][position]]
-            matrix.fill_rows(where.start, rows)
+            span = indicators.row_slices[features[k][position]]
+            matrix.fill_rows(span.start, rows)
         return indicators
 
     def count(
@@ -248,7 +248,7 @@ class PublishIndicators(Gate):
         cached_owners: tuple[int, ...] | None = None,
         lattice: RingLwe | None = None,
     ) -> Indicators:
-        """Count the round, unless nobody has anything to send."""
+        """Count the round, unless no owner has anything to send."""
         new = [k not in (cached_owners or ()) for k in owners]
         columns = _columns(n_samples, lattice)
         shapes = [(count, columns) for count, sent in zip(cut_counts, new, strict=True) if sent]
@@ -258,7 +258,7 @@ class PublishIndicators(Gate):
 
 
 def _columns(n_samples: int, lattice: RingLwe | None) -> int:
-    """Return how many columns are published."""
+    """Return the number of columns to publish."""
     return n_samples if lattice is None else lattice.degree
 
 
@@ -272,7 +272,7 @@ def _matrix(
 
 
 def _rows(bucket: BucketArray, cut_count: int, ring: Ring, lattice: RingLwe | None) -> RingArray:
-    """Return what one feature has to publish, without its mask."""
+    """Return the rows that the owner of a feature publishes, without the mask."""
     if lattice is not None:
         return lattice.project_indicators(bucket, cut_count)
     below: RingArray = bucket <= np.arange(cut_count)[:, None]
@@ -287,7 +287,7 @@ def _exchange_indicators(
     ring: Ring,
     cached_owners: tuple[int, ...],
 ) -> Iterator[tuple[int, int, RingArray]]:
-    """Yield whose, which of its features' and the masked rows, of all participants.
+    """Yield the owner, the position among its features, and the masked rows, of all features.
 
     What is kept comes from the shelf, our own from what we hold; the rest is sent, and shelved.
     """

@@ -19,13 +19,13 @@ from privet.runtime.cost import CostCounter
 from privet.runtime.party import Party
 
 Term = tuple[int, tuple[int, ...]]
-"""A public coefficient, and which of the values it multiplies, as often as it does."""
+"""A public coefficient, and the indices of the values that it multiplies, with repetitions."""
 MaskProduct = tuple[int, ...]
-"""A product of masks, which are counted through all values: sorted."""
+"""A product of masks: their sorted numbers, which count through all values."""
 
 
 class Polynomial(Gate):
-    """Evaluate a polynomial in lifted values: a sum of products, with no opening at all.
+    """Evaluate a polynomial in lifted values, a sum of products, without an opening.
 
     1. Multiplied out, it is a sum of products of masks with public coefficients.
     2. The dealer derives every product of two masks or more.
@@ -47,7 +47,7 @@ class Polynomial(Gate):
         return Share.unknown(shape, ring)
 
     def run(self, party: Party, values: Sequence[LiftedValue], terms: Sequence[Term]) -> Share:
-        """Multiply what the dealer dealt with one value after the other."""
+        """Multiply the products of masks with one value after the other."""
         shape, ring, keys = _outline(values, terms)
         masks = [mask for value in values for mask in value.masks]
         products: dict[MaskProduct, RingArray] = {(k,): mask.array for k, mask in enumerate(masks)}
@@ -58,7 +58,7 @@ class Polynomial(Gate):
 
         @cache
         def share(key: MaskProduct, factors: tuple[int, ...]) -> RingArray:
-            """Return our share of a product of masks, times values."""
+            """Return the share of a product of masks, times values."""
             if not factors:
                 return products[key]
             v, others = factors[0], factors[1:]
@@ -86,9 +86,9 @@ class Polynomial(Gate):
 class _MaskProducts(Correlation):
     """Products of masks, side by side.
 
-    Of a sum S + T for each mask, a product is the sum, over ways to take S or T of each factor, of
-    a product of S and one of T. Every product of some factors of a dealt one is dealt as well, so
-    the client's are the same in number.
+    With each mask S + T, a product is the sum, over all choices of S or T for each factor, of a
+    product of S times a product of T. Every product of some of a product's factors is derived as
+    well, so the S holder shares the same number of products.
     """
 
     def __init__(self, ring: Ring, shape: tuple[int, ...], keys: Sequence[MaskProduct]) -> None:
@@ -97,11 +97,11 @@ class _MaskProducts(Correlation):
         self._keys = keys
 
     def shape(self, *masks: tuple[int, ...]) -> tuple[int, ...]:
-        """Return that of all products."""
+        """Return the shape of all products."""
         return (len(self._keys), *self._shape)
 
     def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
-        """Multiply S: each product is one that came before, times one more factor."""
+        """Multiply S: each product is an earlier product, times one more factor."""
         result = np.empty((len(self._keys), *self._shape), dtype=self._ring.dtype)
         found: dict[MaskProduct, RingArray] = {(k,): part for k, part in enumerate(s)}
         for key, product_of_s in zip(self._keys, result, strict=True):
@@ -110,7 +110,7 @@ class _MaskProducts(Correlation):
         return [result]
 
     def compute_t_share(self, held: THolderInput) -> RingArray:
-        """Add up products of what is shared and T."""
+        """Add up the shared products of S, times products of T."""
         found: dict[MaskProduct, RingArray] = dict(
             zip(self._keys, held.s_term_shares[0], strict=True)
         )
@@ -119,11 +119,11 @@ class _MaskProducts(Correlation):
             found[()] = self._ring.to_elements(1)
         result = self._ring.zeros((len(self._keys), *self._shape))
         for i, key in enumerate(self._keys):
-            for taken in product((True, False), repeat=len(key)):
-                ours = tuple(k for k, is_s in zip(key, taken, strict=True) if is_s)
-                theirs = tuple(k for k, is_s in zip(key, taken, strict=True) if not is_s)
-                if ours in found:
-                    result[i] += found[ours] * self._times(held.t_parts, theirs)
+            for choice in product((True, False), repeat=len(key)):
+                factors_of_s = tuple(k for k, is_s in zip(key, choice, strict=True) if is_s)
+                factors_of_t = tuple(k for k, is_s in zip(key, choice, strict=True) if not is_s)
+                if factors_of_s in found:
+                    result[i] += found[factors_of_s] * self._times(held.t_parts, factors_of_t)
         return result
 
     def _times(self, masks: Sequence[RingArray], key: MaskProduct) -> RingArray:
@@ -144,9 +144,9 @@ def _outline(
 def _products(
     counts: tuple[int, ...], terms: tuple[tuple[int, ...], ...]
 ) -> tuple[MaskProduct, ...]:
-    """Return the distinct products of two masks or more, of values with so many masks each.
+    """Return the distinct products of two masks or more, of values with `counts` masks.
 
-    Without its last factor, each is a mask or a product before it.
+    Each, without its last factor, is a mask or an earlier product.
     """
     first = _first_masks(counts)
     found: dict[MaskProduct, None] = {}
@@ -171,9 +171,9 @@ polynomial = Polynomial()
 
 
 class SquareLifted(Gate):
-    """Square what `lift` returns: x = c + a u, or c + a u + b t with a bit t.
+    """Square a result of `lift`: x = c + a u, or c + a u + b t with a bit t.
 
-    x^2 = c^2 + 2ac u + a^2 u^2, and (2bc + b^2) t + 2ab ut more; t^2 is t.
+    x^2 = c^2 + 2ac u + a^2 u^2; with t, add (2bc + b^2) t + 2ab ut, because t^2 is t.
 
     1. The dealer derives [u^2], and [ut].
 
@@ -188,8 +188,8 @@ class SquareLifted(Gate):
         return _unknown(x, _derived(dealer, x))
 
     def run(self, party: Party, x: LiftedValue) -> LiftedValue:
-        """Square what is public."""
-        more = [party.derived(x.shape, x.ring) for _ in x.masks]
+        """Square the public part and the coefficients."""
+        products = [party.derived(x.shape, x.ring) for _ in x.masks]
         c, a = x.public.array, x.coefficients[0].array
         public, coefficients = c * c, [2 * a * c]
         if len(x.masks) == 2:
@@ -199,8 +199,8 @@ class SquareLifted(Gate):
             coefficients.append(a * a)
         return LiftedValue(
             Elements(public, x.ring),
-            (*x.masks, *more),
-            tuple(Elements(each, x.ring) for each in coefficients),
+            (*x.masks, *products),
+            tuple(Elements(coefficient, x.ring) for coefficient in coefficients),
         )
 
     def count(self, counter: CostCounter, x: LiftedValue) -> LiftedValue:

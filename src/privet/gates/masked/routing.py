@@ -1,7 +1,8 @@
-"""Outcomes of tests, as secret bits of samples: splitting vectors by them, looking leaves up.
+"""Routing of rows by secret outcomes of splits: splitting vectors, and looking up leaves.
 
-The owner of a test knows which samples fail it. Masked (`mask`) over Z1, a ring of one bit, the
-outcome is uniform to everybody, the dealer does not see it, and it does not show whose it is.
+The owner of a split knows which rows go right. Masked (`mask`) over Z1, a ring of one bit, the
+outcome is uniform to all participants. The dealer does not see it, and it does not reveal the owner
+of the split.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from privet.runtime.runtime import Runtime, Shape
 def share_trivially(
     runtime: Runtime, local_values: RingArray | None, shape: tuple[int, ...], ring: Ring
 ) -> Share:
-    """Return a share of values that one participant has: all of them there, zeros at the others.
+    """Return a share of one participant's values: the values there, zeros at the others.
 
-    Whose they are is not known to the dealer, and does not matter: they are to be masked.
+    The dealer does not know the owner, and need not, because the values are then masked.
     """
     if local_values is not None:
         return Share(local_values, ring)
@@ -38,13 +39,13 @@ def share_trivially(
 
 
 class RouteRows(Gate):
-    """Multiply masked vectors (..., N) with masked bits (N,) inverted: keep the samples that pass.
+    """Multiply masked vectors (..., N) with masked bits (N,) inverted: keep the rows that go left.
 
     1. The dealer derives [a] and [a r] for the mask a of the bits and r of the vectors.
-    2. With x = F - r: [a x] = F [a] - [a r]. A sample passes if v = d ^ a is 0: keep [x] - [a x]
+    2. With x = F - r: [a x] = F [a] - [a r]. A row goes left if v = d ^ a is 0: keep [x] - [a x]
        where d = 0, and [a x] where d = 1.
 
-    [a] over the widest ring of all vectors is [a] over the others.
+    [a] over the widest ring of all vectors, reduced, is [a] over the others.
 
     Cost: no opening; corrections for the vectors and one more. Reveals: nothing. Error: none.
     """
@@ -52,19 +53,19 @@ class RouteRows(Gate):
     name = "keep"
 
     def deal(self, dealer: Dealer, outcomes: MaskedValue, *vectors: MaskedValue) -> list[Share]:
-        """Deal the bits, and their products with masks."""
+        """Derive the bits, and their products with masks."""
         return _derive_products(dealer, outcomes, vectors)
 
     def run(self, party: Party, outcomes: MaskedValue, *vectors: MaskedValue) -> list[Share]:
-        """Keep what passes."""
+        """Keep the rows that go left."""
         bits = party.derived(outcomes.shape, _widest(vectors))
-        failed = outcomes.public.array.astype(bool)
+        public_bits = outcomes.public.array.astype(bool)
         found = []
         for x in vectors:
             bit, result = bits.reduce_to_ring(x.ring).part, party.derived(x.shape, x.ring).part
-            choose = partial(_route_block, failed, x, party.index == 0, bit, result)
+            route_block = partial(_route_block, public_bits, x, party.index == 0, bit, result)
             large_arrays.run_blocks(
-                choose, large_arrays.split_into_blocks(len(failed)), result.size
+                route_block, large_arrays.split_into_blocks(len(public_bits)), result.size
             )
             found.append(Share(result, x.ring))
         return found
@@ -77,22 +78,22 @@ class RouteRows(Gate):
 
 
 def _route_block(
-    goes_right: npt.NDArray[np.bool_],
+    public_bits: npt.NDArray[np.bool_],
     x: MaskedValue,
     first: bool,
     bit: RingArray,
     products: RingArray,
     rows: slice,
 ) -> None:
-    """Write our share of what is kept over that of [a r]; the first adds what is public of x."""
+    """Overwrite a share of [a r] with one of the kept rows; the first adds the public part of x."""
     public = x.public.array[..., rows]
     ax = public * bit[rows]
     ax -= products[..., rows]
-    own = np.negative(x.mask.array[..., rows])
+    share = np.negative(x.mask.array[..., rows])
     if first:
-        own += public
-    own -= ax
-    products[..., rows] = np.where(goes_right[rows], ax, own)
+        share += public
+    share -= ax
+    products[..., rows] = np.where(public_bits[rows], ax, share)
 
 
 def _widest(vectors: Sequence[MaskedValue]) -> Ring:
@@ -111,14 +112,14 @@ def _derive_products(
 
 
 class _BitProducts(Correlation):
-    """A bit a = S ^ T times masks; of S, servers have shares already."""
+    """A bit a = S ^ T times masks; T holders already have shares of S."""
 
     def __init__(self, ring: Ring, bits: RingBit) -> None:
         self._ring = ring
         self._bits = bits
 
     def shape(self, *masks: Shape) -> Shape:
-        """Return the masks'."""
+        """Return the masks' shape."""
         return masks[1]
 
     def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
@@ -140,20 +141,20 @@ class _BitProducts(Correlation):
 
 
 class LeafLookup(Gate):
-    """Return the values of each sample's leaf, (K, N), from masked ones (K, 2^D) and bits (D, N).
+    """Look up the values of each row's leaf, (K, N), in masked ones (K, 2^D) by bits (D, N).
 
-    1. A sample's leaf is c ^ alpha, with c public and alpha the dealer's, both of D bits.
+    1. A row's leaf is c ^ alpha, with c public and alpha known to the dealer, both of D bits.
     2. The dealer derives [alpha = k] for all k, and [rho[c ^ alpha]] for all c, rho being the mask
        of the values.
     3. With W the public part: [value] = sum over k of W[c ^ k] [alpha = k] - [rho[c ^ alpha]].
 
-    Cost: no opening; corrections of (1 + K) 2^D elements a sample. Reveals: nothing. Error: none.
+    Cost: no opening; corrections of (1 + K) 2^D elements a row. Reveals: nothing. Error: none.
     """
 
     name = "leaf lookup"
 
     def deal(self, dealer: Dealer, outcomes: MaskedValue, values: MaskedValue) -> Share:
-        """Deal one-hot vectors of the hidden bits, and the masks at every leaf that may be."""
+        """Derive one-hot vectors of alpha, and the masks at every possible leaf."""
         return _derive_leaves(dealer, outcomes, values)
 
     def run(self, party: Party, outcomes: MaskedValue, values: MaskedValue) -> Share:
@@ -163,14 +164,14 @@ class LeafLookup(Gate):
         hot = party.derived((leaves, n_samples), ring).part
         masks = party.derived((outputs, leaves, n_samples), ring).part
         leaf = np.arange(leaves)
-        turned = values.public.array[:, leaf[:, None] ^ leaf]  # [:, k, c] is W[c ^ k]
+        rearranged = values.public.array[:, leaf[:, None] ^ leaf]  # [:, k, c] is W[c ^ k]
         result = np.empty((outputs, n_samples), dtype=ring.dtype)
 
         def look_up(rows: slice) -> None:
             c = decode_leaf_indices(outcomes.public.array[:, rows])
             found = ring.negate(masks[:, c, np.arange(rows.start, rows.stop)])
             for k in range(leaves):
-                entries = _look_up(turned[:, k], c)
+                entries = _look_up(rearranged[:, k], c)
                 entries *= hot[k, rows]
                 found += entries
             result[:, rows] = found
@@ -194,16 +195,16 @@ def _derive_leaves(
 
 
 class _LeafOneHot(Correlation):
-    """[alpha = k] for every leaf k: with alpha = S ^ T, what is there for S at k ^ T."""
+    """[alpha = k] for every leaf k: with alpha = S ^ T, the entry of S at k ^ T."""
 
     def __init__(self, ring: Ring, leaves: int) -> None:
         self._ring = ring
         self.leaves = np.arange(leaves)[:, None]
         self.t_share: RingArray | None = None
-        """A server's share of all of them, once it has it."""
+        """A T holder's share of all entries, set by `compute_t_share`."""
 
     def shape(self, *masks: Shape) -> Shape:
-        """Return one for every leaf and sample."""
+        """Return one entry for every leaf and row."""
         return len(self.leaves), masks[0][1]
 
     def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
@@ -214,22 +215,22 @@ class _LeafOneHot(Correlation):
 
     def compute_t_share(self, held: THolderInput) -> RingArray:
         """Rearrange by T."""
-        where = self.leaves ^ decode_leaf_indices(Z1.reduce_modulus(held.t_parts[0]))
-        self.t_share = np.take_along_axis(held.s_term_shares[0], where, axis=0)
+        index = self.leaves ^ decode_leaf_indices(Z1.reduce_modulus(held.t_parts[0]))
+        self.t_share = np.take_along_axis(held.s_term_shares[0], index, axis=0)
         return self.t_share
 
 
 class _LeafMasks(Correlation):
     """[rho[c ^ alpha]] for every c, rho being the mask of leaf values (K, 2^D).
 
-    Of [alpha = k] servers have shares already.
+    T holders already have shares of [alpha = k].
     """
 
     def __init__(self, hot: _LeafOneHot) -> None:
         self._one_hot = hot
 
     def shape(self, *masks: Shape) -> Shape:
-        """Return one for every output, leaf and sample."""
+        """Return one entry for every output, leaf and row."""
         return (*masks[1], masks[0][1])
 
     def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
@@ -237,7 +238,7 @@ class _LeafMasks(Correlation):
         return [_look_up(s[1], decode_leaf_indices(Z1.reduce_modulus(s[0])) ^ self._one_hot.leaves)]
 
     def compute_t_share(self, held: THolderInput) -> RingArray:
-        """Rearrange by T, and add T of rho at c ^ alpha, by what is 1 at alpha."""
+        """Rearrange by T, and add T of rho at c ^ alpha, by the one-hot vector of alpha."""
         leaves, hot = self._one_hot.leaves, self._one_hot.t_share
         assert hot is not None
         alpha = decode_leaf_indices(Z1.reduce_modulus(held.t_parts[0]))
@@ -248,7 +249,7 @@ class _LeafMasks(Correlation):
 
 
 def _look_up(values: RingArray, leaves: npt.NDArray[np.intp]) -> RingArray:
-    """Return values (K, 2^D) at leaves: `values[:, leaves]`, which checks them all and is slow."""
+    """Return `values[:, leaves]` of values (K, 2^D), without slow bounds checks."""
     found: RingArray = values.take(leaves, axis=1, mode="clip")
     return found
 
@@ -266,5 +267,5 @@ _leaf_lookup = LeafLookup()
 
 
 def look_up_leaves(runtime: Runtime, outcomes: MaskedValue, values: MaskedValue) -> Share:
-    """Return the values of each sample's leaf, (K, N): `LeafLookup`, some rows at a time."""
+    """Return the values of each row's leaf, (K, N): `LeafLookup`, by blocks of rows."""
     return map_row_blocks(outcomes, lambda some: _leaf_lookup(runtime, some, values))

@@ -1,10 +1,4 @@
-"""Oblivious lookup and selection, and blinding of values that must not be read.
-
-Opening a position under a mask rho leaves a public c with position = c - rho. Whether it is a given
-one, p, is [rho = c - p], which is local once [rho = t] is dealt for all t.
-
-A comparison decides, without anybody knowing it, which of two numbers is to stay hidden.
-"""
+"""Oblivious lookup and selection, and conditional blinding of values."""
 
 from __future__ import annotations
 
@@ -28,7 +22,7 @@ from privet.runtime.runtime import Shape
 
 @dataclass(frozen=True)
 class LookupResult:
-    """Opened positions, to be compared with any number of given ones."""
+    """Opened positions, which can be compared with any number of public positions."""
 
     opened: Elements
     """c, over Z8."""
@@ -38,7 +32,7 @@ class LookupResult:
     (1 + masks, size, *shape)."""
 
     def select_at(self, position: int | npt.NDArray[np.intp], factor: int) -> Share:
-        """Return a share of a factor where the position is that one, and of zero elsewhere."""
+        """Return a share of a factor where the opened position is `position`, of zero elsewhere."""
         x, hot = self.factors[factor], self.hot[factor]
         if not hot.known:
             return Share.unknown(self.opened.shape, x.ring)
@@ -52,6 +46,9 @@ class LookupResult:
 
 class Lookup(OpeningGate):
     """Open positions 0 <= p < size, shares over Z8, for lookups times masked values.
+
+    Opening a position under a mask rho gives a public c with position = c - rho. Whether it is a
+    given p is [rho = c - p], which is local once the dealer has derived [rho = t] for all t.
 
     1. The dealer draws [rho] and derives [rho = t] for all t < size, and its products with the
        masks of the values that entries will be multiplied with.
@@ -71,7 +68,7 @@ class Lookup(OpeningGate):
         *,
         size: int,
     ) -> LookupResult:
-        """Deal one-hot vectors and their products with masks."""
+        """Derive one-hot vectors, and their products with masks."""
         rho, lifted = dealer.uniform(position.shape, Z8), [as_lifted(x) for x in factors]
         for x in lifted:
             dealer.derive(_OneHotProducts(x.ring, size), x.ring, rho, *x.masks)
@@ -109,7 +106,7 @@ class Lookup(OpeningGate):
 class _OneHotProducts(Correlation):
     """[rho = t] for every t, and its products with masks.
 
-    rho = S + T is t where S is t - T: what the client makes of S, rotated by T.
+    rho = S + T is t where S is t - T, so these are the S holder's vectors, rotated by T.
     """
 
     def __init__(self, ring: Ring, size: int) -> None:
@@ -117,7 +114,7 @@ class _OneHotProducts(Correlation):
         self._size = size
 
     def shape(self, *masks: tuple[int, ...]) -> tuple[int, ...]:
-        """Return that of one-hot vectors, one for each mask of a factor and one more."""
+        """Return the shape of one-hot vectors: one for each mask of a factor, and one more."""
         return (len(masks), self._size, *masks[0])
 
     def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
@@ -130,11 +127,11 @@ class _OneHotProducts(Correlation):
     def compute_t_share(self, held: THolderInput) -> RingArray:
         """Rotate by T, and add the one-hot vector times T of the masks."""
         options = np.arange(self._size).reshape(-1, *[1] * held.t_parts[0].ndim)
-        where = (options - held.t_parts[0].astype(np.intp)) & (self._size - 1)
-        turned = np.take_along_axis(held.s_term_shares[0], where[None], axis=1)
+        index = (options - held.t_parts[0].astype(np.intp)) & (self._size - 1)
+        rotated = np.take_along_axis(held.s_term_shares[0], index[None], axis=1)
         for k, mask in enumerate(held.t_parts[1:], start=1):
-            turned[k] += turned[0] * mask
-        return turned
+            rotated[k] += rotated[0] * mask
+        return rotated
 
 
 def as_lifted(x: MaskedValue | LiftedValue) -> LiftedValue:
@@ -181,9 +178,9 @@ class Select(Gate):
 
     def run(self, party: Party, v: MaskedValue, x: MaskedValue) -> Share:
         """Add up what is public times shares."""
-        dealt = party.derived(x.shape[1:], x.ring).part
+        products = party.derived(x.shape[1:], x.ring).part
         part = _contract(v.public.array, x.to_share(party).part)
-        return Share(part - _contract(v.mask.array, x.public.array) + dealt, x.ring)
+        return Share(part - _contract(v.mask.array, x.public.array) + products, x.ring)
 
     def count(self, counter: CostCounter, v: MaskedValue, x: MaskedValue) -> Share:
         """Count the products."""
@@ -208,11 +205,11 @@ select = Select()
 class ConditionalBlind(Gate):
     """Return uniform numbers where a value does not reach a threshold, and where it does.
 
-    Each is zero elsewhere: (2, rows, *values). Whatever they are added to can be read where they
-    are zero, and is uniform where they are not.
+    Each is zero elsewhere: (2, rows, *values). A value that they are added to can be read where
+    they are zero, and is uniform where they are not. No party knows the comparison bit.
 
-    1. The dealer draws [rho], and derives its products with every dealt bit.
-    2. Participants take those of the bit that the answer is.
+    1. The dealer draws [rho], and derives its products with every derived bit of the comparison.
+    2. Participants use the products of the derived bit that is the comparison bit.
 
     Cost: no opening; corrections of 2^(L-1) elements each. Reveals: nothing. Error: none.
     """
@@ -222,19 +219,19 @@ class ConditionalBlind(Gate):
     def deal(
         self, dealer: Dealer, comparison: MaskedComparison, *, n_rows: int, ring: Ring
     ) -> Share:
-        """Deal products of the bits with uniform numbers."""
+        """Derive products of the bits with uniform numbers."""
         rho = dealer.uniform((2, n_rows, *comparison.shape), ring)
         dealer.derive(_BlindProducts(comparison, ring), ring, *comparison.masks, rho)
         return Share.unknown(rho.shape, ring)
 
     def run(self, party: Party, comparison: MaskedComparison, *, n_rows: int, ring: Ring) -> Share:
-        """Take the products of the right bits."""
+        """Select the products of the comparison bits."""
         assert comparison.bit_indices is not None
         assert comparison.is_direct is not None
         rho = party.uniform((2, n_rows, *comparison.shape), ring).part
-        dealt = party.derived((comparison.n_dealt_bits, *rho.shape), ring).part
-        found = np.take_along_axis(dealt, comparison.bit_indices[None, None, None], axis=0)[0]
-        # The first is to be there where the answer is 0, the second where it is 1.
+        products = party.derived((comparison.n_derived_bits, *rho.shape), ring).part
+        found = np.take_along_axis(products, comparison.bit_indices[None, None, None], axis=0)[0]
+        # The first is nonzero where the comparison bit is 0, the second where it is 1.
         kept = np.stack([~comparison.is_direct, comparison.is_direct])[:, None]
         return Share(np.where(kept, found, ring.subtract(rho, found)), ring)
 
@@ -252,10 +249,10 @@ class _BlindProducts(Correlation):
 
     def __init__(self, comparison: MaskedComparison, ring: Ring) -> None:
         self._bits, self._ring = ComparisonBits(comparison), ring
-        self._options = comparison.n_dealt_bits
+        self._options = comparison.n_derived_bits
 
     def shape(self, *masks: Shape) -> Shape:
-        """Return one for every bit."""
+        """Return one entry for every bit."""
         return (self._options, *masks[2])
 
     def list_s_terms(self, ring: Ring, *masks: Shape) -> list[tuple[Ring, Shape]]:
@@ -263,18 +260,18 @@ class _BlindProducts(Correlation):
         return [(ring, self.shape(*masks)), (ring, (self._options, *masks[2][2:]))]
 
     def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
-        """Multiply what follows from S."""
+        """Multiply the bits of S with S of the numbers, and return the bits."""
         bits = self._bits.compute_from_s(*s[:2]).astype(self._ring.dtype)
         return [bits[:, None, None] * s[2], bits]
 
     def compute_t_share(self, held: THolderInput) -> RingArray:
-        """Move the bits by T, and multiply out."""
-        of_s = np.moveaxis(held.s_term_shares[0], 0, 2)
-        moved, inverted = self._bits.rotate_by_t(of_s, *held.t_parts[:2])
+        """Rotate the bits by T, and multiply out."""
+        products_of_s = np.moveaxis(held.s_term_shares[0], 0, 2)
+        rotated, inverted = self._bits.rotate_by_t(products_of_s, *held.t_parts[:2])
         bits, _ = self._bits.rotate_by_t(held.s_term_shares[1], *held.t_parts[:2])
-        moved = moved + bits * held.t_parts[2][:, :, None]
-        whole = held.get_mask_share(2)[:, :, None]
-        return np.moveaxis(np.where(inverted, whole - moved, moved), 2, 0)
+        rotated = rotated + bits * held.t_parts[2][:, :, None]
+        total = held.get_mask_share(2)[:, :, None]
+        return np.moveaxis(np.where(inverted, total - rotated, rotated), 2, 0)
 
 
 blind_conditionally = ConditionalBlind()

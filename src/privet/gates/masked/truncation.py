@@ -1,8 +1,8 @@
 """Truncation of shares to a smaller ring, and exact rounding of revealed values.
 
 Rounding by a mask (`reduce_ring`, `lift`) goes up or down at random, more often to the nearer side.
-That is right for values that stay shared. Of a value that is revealed, it would tell the low bits
-to whoever asks often enough.
+That is right for values that stay shared. For a revealed value, it would leak the low bits to a
+recipient that repeats the request often enough.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RoundExactly(Gate):
 
     1. The dealer draws [rho] over Z8 and derives, for every c below 2^bits, [(c - rho) mod 2^bits].
     2. Add 2^(bits-1). Open the low bits of that, [x] + [rho] over Z8.
-    3. x mod 2^bits is what was dealt for that c: subtract it.
+    3. x mod 2^bits is the derived value for that c: subtract it.
 
     Cost: one opening of a byte a value; corrections of 2^bits elements. Reveals: nothing. Error:
     none: the result is a function of x alone.
@@ -50,7 +50,7 @@ class RoundExactly(Gate):
     name = "round off"
 
     def deal(self, dealer: Dealer, x: Share, *, dropped_bits: int) -> Share:
-        """Deal the remainder for every number that may be opened."""
+        """Derive the remainder for every number that can be opened."""
         rho = dealer.uniform(x.shape, Z8)
         dealer.derive(_Remainders(x.ring, dropped_bits), x.ring, rho)
         return x
@@ -75,14 +75,14 @@ class RoundExactly(Gate):
 
 
 class _Remainders(Correlation):
-    """(c - rho) mod 2^bits for every c: that of c - T and S, where rho = S + T."""
+    """(c - rho) mod 2^bits for every c: with rho = S + T, the S holder's entry at c - T."""
 
     def __init__(self, ring: Ring, bits: int) -> None:
         self._ring = ring
         self._bits = bits
 
     def shape(self, *masks: tuple[int, ...]) -> tuple[int, ...]:
-        """Return one for every c."""
+        """Return one entry for every c."""
         return (1 << self._bits, *masks[0])
 
     def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
@@ -91,7 +91,7 @@ class _Remainders(Correlation):
         return [((c - s[0]) & ((1 << self._bits) - 1)).astype(self._ring.dtype)]
 
     def compute_t_share(self, held: THolderInput) -> RingArray:
-        """Take what is there for c - T."""
+        """Return the entries at c - T."""
         c = np.arange(1 << self._bits).reshape(-1, 1)
         return np.take_along_axis(
             held.s_term_shares[0], (c - held.t_parts[0]) & ((1 << self._bits) - 1), axis=0
@@ -102,10 +102,10 @@ round_exactly = RoundExactly()
 
 
 def defer_borrow_comparison(x: MaskedValue, bits: int) -> DeferredGate[MaskedComparison]:
-    """Return the comparison that `divide_masked_exactly` needs, to be opened: L bits a value.
+    """Defer the comparison that `divide_masked_exactly` needs: an opening of L bits a value.
 
-    Whether the low bits of what is public reach those of the mask: both are numbers of one bit
-    more, whose difference has a sign.
+    It compares the low bits of the public part with those of the mask, as numbers of one bit more,
+    so that their difference has a sign.
     """
     return compare.defer(
         x.keep_low_bits(bits), thresholds=(0,), width=bits + 1, digits=choose_digit_count(bits + 1)
@@ -117,16 +117,16 @@ def divide_masked_exactly(
 ) -> Share:
     """Return a masked value 0 <= x < 2^(w-1) divided by 2^bits and rounded down.
 
-    `lift` divides what is public and the mask, each rounded down; where the low bits of the one do
-    not reach those of the other (`defer_borrow_comparison`), that is one too many.
+    `lift` divides the public part and the mask, each rounded down. Where the low bits of the public
+    part do not reach those of the mask (`defer_borrow_comparison`), the result is one too large.
 
     Cost: no opening. Reveals: nothing. Error: none: the result is a function of x alone.
     """
-    parts = lift(runtime, x, shift=bits, ring=ring)
+    lifted = lift(runtime, x, shift=bits, ring=ring)
     borrowed = multiply_by_step(
-        runtime, borrows, make_lifted_one(runtime, x.shape, parts.ring), factors=(-1, 0)
+        runtime, borrows, make_lifted_one(runtime, x.shape, lifted.ring), factors=(-1, 0)
     )
-    return parts.to_share(runtime) + borrowed
+    return lifted.to_share(runtime) + borrowed
 
 
 def divide_exactly(runtime: Runtime, x: Share, bits: int, ring: Ring) -> Share:
@@ -148,13 +148,13 @@ def divide_exactly(runtime: Runtime, x: Share, bits: int, ring: Ring) -> Share:
 class ReduceRing(OpeningGate):
     """Divide shared values by 2^bits into masked values over smaller rings.
 
-    1. The dealer draws [r] over a ring of so many bits more than the result's, and derives
+    1. The dealer draws [r] over a ring of `bits` more bits than the result's, and derives
        [r >> bits].
     2. Open c = [x] + [r] over it. Then x >> bits = (c >> bits) - (r >> bits) in the result's ring:
        if x + r wraps around, it is off by that ring's size.
 
     Cost: one opening of the bits that matter; corrections of one element. Reveals: nothing. Error:
-    rounded down or up at random, to the right value on average: what is not negative stays so.
+    rounded down or up at random, unbiased; a value that is not negative stays so.
     """
 
     name = "shrink"
@@ -167,7 +167,7 @@ class ReduceRing(OpeningGate):
         rings: Sequence[Ring],
         on_masks: MasksCallback | None = None,
     ) -> list[MaskedValue]:
-        """Draw masks, and derive what is left of them."""
+        """Draw masks, and derive their quotients."""
         kept = []
         for x, drop, ring in zip(values, dropped_bits, rings, strict=True):
             r = dealer.uniform(x.shape, _opened_ring(drop, ring))
@@ -205,7 +205,7 @@ class ReduceRing(OpeningGate):
         rings: Sequence[Ring],
         on_masks: MasksCallback | None = None,
     ) -> tuple[Sequence[Share], list[MaskedValue]]:
-        """Count the opening, and what is left of the masks."""
+        """Count the opening, and the quotients of the masks."""
         shapes = [
             (x.shape, drop, ring) for x, drop, ring in zip(values, dropped_bits, rings, strict=True)
         ]

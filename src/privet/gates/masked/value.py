@@ -2,24 +2,15 @@
 
 Two forms, both linear combinations of masks with public coefficients:
 
-    Masked   x = public - mask                    modulo the ring, one mask
-    Lifted   x = public + sum of c_i * mask_i     over a larger ring, where x fits as an integer
+    MaskedValue   x = public - mask                   modulo the ring, one mask
+    LiftedValue   x = public + sum of c_i * mask_i    over a larger ring, where x fits as an integer
 
-A value is masked by opening it once (`mask`). From then on its products with other masked values,
+A value is masked by opening it once (`mask`). After that, its products with other masked values,
 its integer value, its quotient by a power of two and its comparisons with public numbers follow
-from what the dealer deals, without a message between participants.
+from correlated randomness, without a message between participants.
 
-What is public is known to participants. Of a mask, the dealer has all and a participant its share.
-Whatever somebody does not have is unknown to it: `Elements` with a shape alone.
-
-A mask is S + T, modulo a ring of w bits. Its bits from k on are those of S and of T, added, and a
-carry into bit k; what they add up to beyond the ring is a carry out of it. Carries are masks of one
-bit each (`Dealer.derive_carries`): S ^ T, which is S + T - 2ST.
-
-A mask r = P s + e (`arithmetic.lattice`) of every vector: participants draw s and e, small, from
-the seeds that they share with dealers, and each has r as its share of the mask. To whoever lacks
-one participant's seed, what is opened is uniform, as far as ring-LWE is hard. A share of such a
-mask has a structure, so it must never be sent without a fresh uniform mask.
+Participants know the public part. The dealer knows the whole mask, and each participant its share
+of it. Each has unknown `Elements`, with only a shape, for the rest.
 """
 
 from __future__ import annotations
@@ -42,19 +33,23 @@ from privet.runtime.runtime import Runtime, Shape
 
 
 class Quotient(Correlation):
-    """A mask as an integer divided by 2^shift, rounded down, over some ring.
+    """A mask as an integer divided by 2^shift, rounded down, over any ring.
 
-    Masks: the mask itself, and carries (k, ...) into the bit at `shift` and out of the mask's ring,
-    as far as they matter.
+    A mask is S + T, modulo a ring of w bits. Its bits from k on are the sum of those of S, those of
+    T, and a carry into bit k; the sum's excess over the ring is a carry out of it. Each carry is a
+    mask of one bit (`Dealer.derive_carries`): S ^ T, which is S + T - 2ST.
+
+    Masks: the mask itself, and the carries (k, ...) into the bit at `shift` and out of the mask's
+    ring, unless they do not change the result.
     """
 
     def __init__(self, mask_ring: Ring, shift: int, ring: Ring) -> None:
-        self._whole, self._shift, self._ring = mask_ring, shift, ring
+        self._mask_ring, self._shift, self._ring = mask_ring, shift, ring
         self.carry_places = [
             *([shift] if shift else []),
             *([mask_ring.bits] if mask_ring.bits - shift < ring.bits else []),
         ]
-        """Into which bits they are needed."""
+        """The bits into which carries are needed."""
 
     def shape(self, *masks: Shape) -> Shape:
         """Return the mask's."""
@@ -66,11 +61,12 @@ class Quotient(Correlation):
 
     def compute_plain(self, *s: RingArray) -> RingArray:
         """Divide the mask."""
-        short: RingArray = self._whole.reduce_modulus(s[0]) >> self._whole.dtype.type(self._shift)
+        ring = self._mask_ring
+        short: RingArray = ring.reduce_modulus(s[0]) >> ring.dtype.type(self._shift)
         return short.astype(self._ring.dtype)
 
     def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
-        """Divide S, and take the carries' S."""
+        """Divide S, and return it with S of the carries."""
         return [self.compute_plain(s[0]), *(bit.astype(self._ring.dtype) for bit in _bits(s[1]))]
 
     def compute_t_share(self, held: THolderInput) -> RingArray:
@@ -83,11 +79,11 @@ class Quotient(Correlation):
         for place, shared, t in zip(
             self.carry_places, held.s_term_shares[1:], _bits(held.t_parts[1]), strict=True
         ):
-            carry = _exclusive(shared, t, held.is_first, self._ring)
+            carry = _xor_share(shared, t, held.is_first, self._ring)
             if place == self._shift:
                 total += carry
             else:
-                total -= carry << self._ring.dtype.type(self._whole.bits - self._shift)
+                total -= carry << self._ring.dtype.type(self._mask_ring.bits - self._shift)
         return total
 
 
@@ -97,20 +93,20 @@ class RingBit(Correlation):
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
         self.s_shares: RingArray | None = None
-        """A server's share of S, once it has it."""
+        """A T holder's share of S, set by `compute_t_share`."""
 
     def shape(self, *masks: Shape) -> Shape:
         """Return the bit's."""
         return masks[0]
 
     def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
-        """Take S."""
+        """Return S."""
         return [Z1.reduce_modulus(s[0]).astype(self._ring.dtype)]
 
     def compute_t_share(self, held: THolderInput) -> RingArray:
         """Multiply with 1 - 2T, and add T."""
         self.s_shares = held.s_term_shares[0]
-        return _exclusive(
+        return _xor_share(
             held.s_term_shares[0], Z1.reduce_modulus(held.t_parts[0]), held.is_first, self._ring
         )
 
@@ -119,8 +115,8 @@ def _bits(carries: RingArray) -> Sequence[RingArray]:
     return list(Z1.reduce_modulus(carries))
 
 
-def _exclusive(shared: RingArray, t: RingArray, first: bool, ring: Ring) -> RingArray:
-    """Return a share of S ^ T, from one of S."""
+def _xor_share(shared: RingArray, t: RingArray, first: bool, ring: Ring) -> RingArray:
+    """Return a share of S ^ T, from a share of S."""
     bit = t.astype(ring.dtype)
     result: RingArray = shared * (ring.to_elements(1) - bit - bit)
     return result + bit if first else result
@@ -129,24 +125,24 @@ def _exclusive(shared: RingArray, t: RingArray, first: bool, ring: Ring) -> Ring
 def derive_quotient(
     dealer: Dealer | CostCounter, mask: Elements, shift: int, ring: Ring
 ) -> Elements:
-    """Derive a mask divided by 2^shift, rounded down: a mask of its own."""
-    recipe = Quotient(mask.ring, shift, ring)
-    carries, _ = dealer.derive_carries(mask, recipe.carry_places)
-    return dealer.derive(recipe, ring, mask, carries, as_mask=True)
+    """Derive a mask divided by 2^shift and rounded down, as a separate mask."""
+    quotient = Quotient(mask.ring, shift, ring)
+    carries, _ = dealer.derive_carries(mask, quotient.carry_places)
+    return dealer.derive(quotient, ring, mask, carries, as_mask=True)
 
 
 def derive_quotient_and_msb(
     dealer: Dealer | CostCounter, mask: Elements, shift: int, ring: Ring
 ) -> tuple[Elements, Elements]:
-    """Derive a mask divided by 2^shift, rounded down, and its top bit: masks of their own."""
-    recipe = Quotient(mask.ring, shift, ring)
-    carries, top = dealer.derive_carries(mask, recipe.carry_places, mask.ring.bits - 1)
-    quotient = dealer.derive(recipe, ring, mask, carries, as_mask=True)
+    """Derive a mask divided by 2^shift and rounded down, and its top bit, as separate masks."""
+    correlation = Quotient(mask.ring, shift, ring)
+    carries, top = dealer.derive_carries(mask, correlation.carry_places, mask.ring.bits - 1)
+    quotient = dealer.derive(correlation, ring, mask, carries, as_mask=True)
     return quotient, dealer.derive(RingBit(ring), ring, top, as_mask=True)
 
 
 MasksCallback = Callable[[list[Elements]], None]
-"""Begins work on fresh masks, which goes on while what they mask is opened."""
+"""A function that starts work on fresh masks, which continues during their opening."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,9 +152,9 @@ class MaskedValue:
     public: Elements
     mask: Elements
     is_constant: bool = False
-    """Whether the mask is zero, because everybody knows the value."""
+    """Whether the mask is zero, because the value is public."""
     bit_window: tuple[int, int] | None = None
-    """Which bits of the mask count, to a dealer, if not all do; for comparisons alone."""
+    """The bits of the mask that a dealer uses, None for all; only for comparisons."""
 
     @property
     def ring(self) -> Ring:
@@ -171,7 +167,7 @@ class MaskedValue:
         return self.mask.shape
 
     def map(self, operation: Callable[[Elements], Elements]) -> MaskedValue:
-        """Return the value under a linear operation, such as indexing or a sum."""
+        """Apply a linear operation, such as indexing or a sum."""
         return MaskedValue(
             operation(self.public), operation(self.mask), self.is_constant, self.bit_window
         )
@@ -189,9 +185,9 @@ class MaskedValue:
         return MaskedValue(self.public - other.public, self.mask - other.mask)
 
     def drop_low_bits(self, drop: int) -> MaskedValue:
-        """Return the value without its low bits, up to one unit: for comparisons alone.
+        """Return the value without its low bits, to within one unit; only for comparisons.
 
-        A participant's share of the mask cannot be shortened so, and is not needed there.
+        A participant's share of the mask cannot be shortened like this; comparisons do not use it.
         """
         if drop == 0:
             return self
@@ -200,22 +196,22 @@ class MaskedValue:
         return MaskedValue(self.public, self.mask, bit_window=(drop, self.ring.bits))
 
     def keep_low_bits(self, bits: int) -> MaskedValue:
-        """Return what is public less the mask, each modulo 2^bits: for comparisons alone.
+        """Return the public part less the mask, each modulo 2^bits; only for comparisons.
 
-        It is negative where the value's low bits took from its high ones. A participant's share of
-        the mask cannot be shortened so, and is not needed there.
+        The result is negative where the value's low bits borrowed from its high ones. A
+        participant's share of the mask cannot be shortened like this; comparisons do not use it.
         """
         if self.public.known:
             return MaskedValue(_reduced(self.public, bits), Elements.unknown(self.shape, self.ring))
         return MaskedValue(self.public, self.mask, bit_window=(0, bits))
 
     def to_lifted(self) -> LiftedValue:
-        """Return the value as a lifted one over its own ring, where it wraps around as ever."""
+        """Return the value as a lifted one over the same ring, where it still wraps around."""
         minus = Elements(self.ring.to_elements(-1), self.ring)
         return LiftedValue(self.public, (self.mask,), (minus,))
 
     def to_share(self, runtime: Runtime) -> Share:
-        """Return the value as an additive share; the first participant adds what is public."""
+        """Return the value as an additive share; the first participant adds the public part."""
         if not (self.public.known and self.mask.known):
             return Share.unknown(self.shape, self.ring)
         part = self.ring.negate(self.mask.array)
@@ -227,21 +223,21 @@ class MaskedValue:
 def map_together(
     operation: Callable[[list[Elements]], Elements], *values: MaskedValue
 ) -> MaskedValue:
-    """Return masked values under a linear operation on all of them, such as stacking."""
+    """Apply a linear operation to several masked values, such as stacking."""
     assert all(x.bit_window is None for x in values)
     return MaskedValue(operation([x.public for x in values]), operation([x.mask for x in values]))
 
 
 def unknown_masked(shape: tuple[int, ...], ring: Ring) -> MaskedValue:
-    """Return what a counter has of a masked value: its shape."""
+    """Return a masked value of which only the shape is known."""
     unknown = Elements.unknown(shape, ring)
     return MaskedValue(unknown, unknown)
 
 
 def mask_constant(runtime: Runtime, values: RingArray, ring: Ring) -> MaskedValue:
-    """Return numbers that everybody knows as a masked value, with a mask of zeros."""
-    none = runtime.zero_mask(values.shape, ring)
-    return MaskedValue(runtime.as_opened(values, ring), none, is_constant=True)
+    """Return public numbers as a masked value, with a mask of zeros."""
+    zero_mask = runtime.zero_mask(values.shape, ring)
+    return MaskedValue(runtime.as_opened(values, ring), zero_mask, is_constant=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +247,7 @@ class LiftedValue:
     public: Elements
     masks: tuple[Elements, ...]
     coefficients: tuple[Elements, ...]
-    """Of the masks' shape, or one number for all of a mask."""
+    """Each of its mask's shape, or one number for the whole mask."""
 
     @property
     def ring(self) -> Ring:
@@ -272,7 +268,7 @@ class LiftedValue:
         return LiftedValue(self.public - other.public, (*self.masks, *other.masks), coefficients)
 
     def map(self, operation: Callable[[Elements], Elements]) -> LiftedValue:
-        """Return the value under a linear operation on elements, such as indexing."""
+        """Apply a linear operation, such as indexing."""
         coefficients = tuple(operation(c) if c.shape else c for c in self.coefficients)
         return LiftedValue(operation(self.public), tuple(map(operation, self.masks)), coefficients)
 
@@ -286,7 +282,7 @@ class LiftedValue:
         return self.map(lambda a: a[..., last])
 
     def to_share(self, runtime: Runtime) -> Share:
-        """Return the value as an additive share; the first participant adds what is public."""
+        """Return the value as an additive share; the first participant adds the public part."""
         if not self.public.known:
             return Share.unknown(self.shape, self.ring)
         part = self.public.array if runtime.index == 0 else self.ring.zeros(self.shape)
@@ -308,10 +304,10 @@ def _reduced(x: Elements, bits: int) -> Elements:
 
 
 class Mask(OpeningGate):
-    """Mask shared values: the one opening that a masked value costs.
+    """Mask shared values, with the only opening that a masked value needs.
 
     1. The dealer draws [r].
-    2. Open [x] + [r]; x is that less r.
+    2. Open c = [x] + [r]; x = c - r.
 
     Cost: one opening of all values together. Reveals: nothing. Error: none.
     """
@@ -348,7 +344,7 @@ class Lift(Gate):
     1. The dealer derives [u] = [r >> shift] and [m], the top bit of r, over the larger ring.
     2. With b = 1 - (top bit of public): x >> shift = (public >> shift) - [u] + b 2^(w-shift) [m].
 
-    x + r wraps around if and only if r has its top bit and the sum has not.
+    x + r wraps around if and only if the top bit of r is 1 and that of the sum is 0.
 
     Cost: no opening; corrections for u, and for m unless it vanishes in the larger ring. Reveals:
     nothing. Error: exact for shift = 0; otherwise x / 2^shift, rounded down or up.
@@ -365,9 +361,9 @@ class Lift(Gate):
         return LiftedValue(unknown, masks, (unknown,) * len(masks))
 
     def run(self, party: Party, x: MaskedValue, *, shift: int = 0, ring: Ring = Z64) -> LiftedValue:
-        """Find out from the public part whether the sum wrapped around."""
+        """Determine from the public part whether the sum wrapped around."""
         c, kind = x.ring.reduce_modulus(x.public.array), x.ring.dtype.type
-        masks = tuple(party.derived(x.shape, ring) for _ in range(_masks(x, shift, ring)))
+        masks = tuple(party.derived(x.shape, ring) for _ in range(_count_masks(x, shift, ring)))
         public = (c >> kind(shift)).astype(ring.dtype)
         coefficients = [Elements(ring.to_elements(-1), ring)]
         if len(masks) == 2:
@@ -384,15 +380,15 @@ class Lift(Gate):
         return LiftedValue(masks[0], masks, masks)
 
 
-def _masks(x: MaskedValue, shift: int, ring: Ring) -> int:
-    """Return how many masks a lifted value has: the top bit may vanish in the larger ring."""
+def _count_masks(x: MaskedValue, shift: int, ring: Ring) -> int:
+    """Return the number of a lifted value's masks; the top bit can vanish in the larger ring."""
     return 2 if x.ring.bits - shift < ring.bits else 1
 
 
 def _derive_masks(
     dealer: Dealer | CostCounter, x: MaskedValue, shift: int, ring: Ring
 ) -> tuple[Elements, ...]:
-    if _masks(x, shift, ring) == 1:
+    if _count_masks(x, shift, ring) == 1:
         return (derive_quotient(dealer, x.mask, shift, ring),)
     return derive_quotient_and_msb(dealer, x.mask, shift, ring)
 
@@ -409,20 +405,25 @@ def mask_value(runtime: Runtime, value: Share) -> MaskedValue:
 
 def lift_signed(runtime: Runtime, x: MaskedValue, shift: int = 0, ring: Ring = Z64) -> LiftedValue:
     """Lift a value that may be negative: |x| < 2^(w-2)."""
-    sign = 1 << (x.ring.bits - 2)
-    return lift(runtime, x + sign, shift=shift, ring=ring) + -(sign >> shift)
+    offset = 1 << (x.ring.bits - 2)
+    return lift(runtime, x + offset, shift=shift, ring=ring) + -(offset >> shift)
 
 
-_Kind = TypeVar("_Kind", bound=Elements)
+_ElementsT = TypeVar("_ElementsT", bound=Elements)
 
 
 class LatticeMask(OpeningGate):
-    """Mask shared vectors, (..., N), by samples of ring-LWE: the one opening that it costs.
+    """Mask shared vectors, (..., N), by samples of ring-LWE, with one opening.
+
+    The mask of a vector is r = P s + e (`arithmetic.ring_lwe`). Participants draw small s and e
+    from the seeds that they share with dealers, and P s + e is a participant's share of the mask.
+    To a party that lacks one participant's seed, opened values are uniform, if ring-LWE is hard.
+    A share of such a mask has a structure, so it must never be sent without a fresh uniform mask.
 
     1. Participants and the dealer draw [s], one secret a vector, and [e], one error a row.
-    2. Open [x] + P [s] + [e]; x is that less P s + e.
+    2. Open c = [x] + P [s] + [e]; x = c - (P s + e).
 
-    `meanwhile` is given [s], by which sums are found (`histogram`): dealers need it, too.
+    `on_masks` is called with [s], from which `histogram` computes sums. Dealers need it, too.
 
     Cost: one opening of all values together. Reveals: nothing, if ring-LWE is hard. Error: none.
     """
@@ -433,7 +434,7 @@ class LatticeMask(OpeningGate):
         self, dealer: Dealer, *values: Share, lattice: RingLwe, on_masks: MasksCallback
     ) -> list[MaskedValue]:
         """Draw secrets and errors."""
-        secrets = [dealer.small(ternary, _of_secret(x, lattice), x.ring) for x in values]
+        secrets = [dealer.small(ternary, _secret_shape(x, lattice), x.ring) for x in values]
         on_masks(secrets)
         masks = [
             _expand_mask(s, dealer.small(binomial, x.shape, x.ring), lattice)
@@ -445,7 +446,7 @@ class LatticeMask(OpeningGate):
         self, party: Party, *values: Share, lattice: RingLwe, on_masks: MasksCallback
     ) -> OpeningSteps[list[MaskedValue]]:
         """Open all values in one round."""
-        secrets = [party.small(ternary, _of_secret(x, lattice), x.ring) for x in values]
+        secrets = [party.small(ternary, _secret_shape(x, lattice), x.ring) for x in values]
         on_masks(list(secrets))
         masks = [
             _expand_mask(s, party.small(binomial, x.shape, x.ring), lattice)
@@ -458,16 +459,16 @@ class LatticeMask(OpeningGate):
         self, counter: CostCounter, *values: Share, lattice: RingLwe, on_masks: MasksCallback
     ) -> tuple[Sequence[Share], list[MaskedValue]]:
         """Count the opening."""
-        on_masks([Elements.unknown(_of_secret(x, lattice), x.ring) for x in values])
+        on_masks([Elements.unknown(_secret_shape(x, lattice), x.ring) for x in values])
         return values, [unknown_masked(x.shape, x.ring) for x in values]
 
 
-def _of_secret(x: Elements, lattice: RingLwe) -> tuple[int, ...]:
+def _secret_shape(x: Elements, lattice: RingLwe) -> tuple[int, ...]:
     """Return the shape of the secrets of vectors."""
     return (*x.shape[:-1], lattice.degree)
 
 
-def _expand_mask(secret: _Kind, error: _Kind, lattice: RingLwe) -> _Kind:
+def _expand_mask(secret: _ElementsT, error: _ElementsT, lattice: RingLwe) -> _ElementsT:
     assert error.shape[-1] == lattice.rows
     return secret.map_last_axis(lattice.expand_secrets, lattice.rows) + error
 
@@ -476,17 +477,18 @@ lattice_mask = LatticeMask()
 
 
 BLOCK_ROWS = 1 << 18
-"""Rows; a multiple of 8, so that packed messages of blocks take as many bytes as one of all."""
+"""Rows of a block: a multiple of 8, so that packed blocks take no more bytes than one message."""
 
 
 def map_row_blocks(x: MaskedValue, gate: Callable[[MaskedValue], Share]) -> Share:
-    """Return what a gate without an opening makes of values, block by block of their last axis."""
+    """Apply a gate without an opening to blocks of the last axis, and join the results."""
     if x.shape[-1] <= BLOCK_ROWS:
         return gate(x)
 
-    def of(rows: slice) -> Share:
+    def run_block(rows: slice) -> Share:
         return gate(x.map(lambda a: a[..., rows]))
 
     return concatenate(
-        [of(rows) for rows in large_arrays.split_into_blocks(x.shape[-1], BLOCK_ROWS)], axis=-1
+        [run_block(rows) for rows in large_arrays.split_into_blocks(x.shape[-1], BLOCK_ROWS)],
+        axis=-1,
     )

@@ -1,4 +1,4 @@
-"""Rows masked by samples of ring-LWE, and what sums follow from them."""
+"""Rows masked by samples of ring-LWE, and histograms of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROWS = 2048 + 300
 LATTICE = RingLwe("2f" * 32, ROWS, WIDE.bits)
 
 
-def of_sign(x: RingArray, ring: Ring) -> np.ndarray:
+def to_signed(x: RingArray, ring: Ring) -> np.ndarray:
     """Ring elements as signed integers."""
     size = 8 * ring.dtype.itemsize - ring.bits
     found: np.ndarray = (signed(x << ring.dtype.type(size)) >> size).astype(np.int64)
@@ -50,54 +50,62 @@ def inputs() -> tuple[np.ndarray, np.ndarray, list[tuple[np.ndarray, Ring]]]:
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
-def test_values_are_as_they_were(n: int) -> None:
-    """Only sums have errors: a value less its mask is exact, and so is what is kept of it."""
+def test_masked_values_are_exact(n: int) -> None:
+    """Only histogram sums have errors: a value less its mask is exact, also after routing."""
     g, h, values = inputs()
-    fails = np.random.default_rng(1).integers(0, 2, ROWS).astype(np.uint8)
+    goes_right = np.random.default_rng(1).integers(0, 2, ROWS).astype(np.uint8)
 
     def body(runtime: Runtime, a: Share, b: Share, bits: Share) -> list[Share]:
         masked = lattice_mask(runtime, a, b, lattice=LATTICE, on_masks=lambda _: None)
-        kept = route_rows(runtime, mask_value(runtime, bits), *masked)
-        # The widest ring need not be the first.
-        turned = route_rows(runtime, mask_value(runtime, bits), *masked[::-1])
-        return [*(x.to_share(runtime) for x in masked), *kept, *turned]
+        routed = route_rows(runtime, mask_value(runtime, bits), *masked)
+        # The widest ring does not have to be the first.
+        reversed_order = route_rows(runtime, mask_value(runtime, bits), *masked[::-1])
+        return [*(x.to_share(runtime) for x in masked), *routed, *reversed_order]
 
-    found, _, views = on_shares(body, [*values, (fails, Z1)], n)
-    expected = [g, h, g * (1 - fails), h * (1 - fails)]
+    found, _, views = on_shares(body, [*values, (goes_right, Z1)], n)
+    expected = [g, h, g * (1 - goes_right), h * (1 - goes_right)]
     for x, y in zip(found, [*expected, *expected[:1:-1]], strict=True):
         ring = WIDE if x.dtype == np.uint64 else NARROW
-        assert (of_sign(x, ring) == y).all()
+        assert (to_signed(x, ring) == y).all()
     assert measured_steps(views)["hide"] == opened(n, (WIDE, g.size), (NARROW, h.size))
 
 
 @pytest.mark.parametrize("n", [2, 4])
 @pytest.mark.parametrize("features", [slice(4), np.array([1, 3])])
-def test_sums(n: int, features: Any) -> None:
-    """Those of the rows left of each cut, and the errors of just these rows."""
+def test_histogram_sums(n: int, features: Any) -> None:
+    """Sums of the rows left of each cut, plus the errors of exactly these rows."""
     g, h, values = inputs()
     owners = (0, n - 1, 0, 1)
     bucket = some_buckets(CUTS, ROWS, n)
     chosen = tuple(np.array(CUTS)[features].tolist())
 
     def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
-        own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
-        everything = publish_indicators(
-            runtime, own, owners, cut_counts=CUTS, n_samples=ROWS, ring=WIDE, lattice=LATTICE
+        local_buckets = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
+        indicators = publish_indicators(
+            runtime,
+            local_buckets,
+            owners,
+            cut_counts=CUTS,
+            n_samples=ROWS,
+            ring=WIDE,
+            lattice=LATTICE,
         )
-        products = IndicatorProducts(runtime, everything.select(slice(ROWS), features))
+        products = IndicatorProducts(runtime, indicators.select(slice(ROWS), features))
         masked = lattice_mask(runtime, a, b, lattice=LATTICE, on_masks=products.start)
         return histogram(runtime, products, *masked)
 
     (of_g, of_h), _, views = on_shares(body, values, n)
     for found, x, ring in ((of_g, g, WIDE), (of_h, h, NARROW)):
         expected = sums_by_cut(bucket[features], chosen, x)
-        off = of_sign(found - ring.to_elements(expected), ring)
+        noise = to_signed(found - ring.to_elements(expected), ring)
         counts = sums_by_cut(bucket[features], chosen, np.ones_like(x))
         for end, size in zip(np.cumsum(chosen), chosen, strict=True):
-            # Between two cuts of a feature lie rows of their own, so these errors are independent.
-            own, rows = (np.diff(a[end - size : end], axis=0, prepend=0) for a in (off, counts))
-            squares = (own[rows > 0] ** 2 / (BINOMIAL_ERROR_BITS / 4 * n * rows[rows > 0])).sum()
-            assert not own[rows == 0].any()
+            # The rows between two cuts of a feature are distinct, so these errors are independent.
+            errors, rows = (
+                np.diff(a[end - size : end], axis=0, prepend=0) for a in (noise, counts)
+            )
+            squares = (errors[rows > 0] ** 2 / (BINOMIAL_ERROR_BITS / 4 * n * rows[rows > 0])).sum()
+            assert not errors[rows == 0].any()
             if size:
                 assert 1e-9 < chi2.cdf(squares, (rows > 0).sum()) < 1 - 1e-9
     cuts = sum(chosen)
@@ -111,17 +119,23 @@ def test_sums(n: int, features: Any) -> None:
 
 
 @pytest.mark.parametrize("n", [2, 3])
-def test_sums_of_what_everybody_knows(n: int) -> None:
-    """They have no errors, whether they are alone or beside others."""
+def test_histogram_sums_of_public_values(n: int) -> None:
+    """They have no errors, alone or together with masked vectors."""
     owners = (0, n - 1, 0, 1)
     bucket = some_buckets(CUTS, ROWS, n)
     known = np.full((1, ROWS), 1 << 12, dtype=np.uint32)
     g = np.zeros((1, ROWS), dtype=np.uint64)
 
     def body(runtime: Runtime, a: Share) -> list[Share]:
-        own = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
+        local_buckets = {j: bucket[j] for j, owner in enumerate(owners) if owner == runtime.index}
         indicators = publish_indicators(
-            runtime, own, owners, cut_counts=CUTS, n_samples=ROWS, ring=WIDE, lattice=LATTICE
+            runtime,
+            local_buckets,
+            owners,
+            cut_counts=CUTS,
+            n_samples=ROWS,
+            ring=WIDE,
+            lattice=LATTICE,
         )
         counts = mask_constant(runtime, known, NARROW)
         alone = histogram(runtime, IndicatorProducts(runtime, indicators), counts)
@@ -135,13 +149,13 @@ def test_sums_of_what_everybody_knows(n: int) -> None:
     assert (found[1] == expected).all()
 
 
-@pytest.mark.parametrize("client", range(3))
-def test_three_dealers_derive_the_same(client: int) -> None:
-    """Each has two parts of every secret, both of them small."""
+@pytest.mark.parametrize("s_holder", range(3))
+def test_three_dealers_derive_the_same(s_holder: int) -> None:
+    """Each dealer has two parts of every secret, both of them small."""
     secrets: list[Elements] = []
 
     def program(dealer: Dealer) -> None:
-        with dealer.step("table", client):
+        with dealer.step("table", s_holder):
             indicators = publish_indicators(
                 dealer,
                 {},

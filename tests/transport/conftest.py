@@ -1,4 +1,4 @@
-"""Connected channels of every kind, for one conformance suite."""
+"""Connected channels of every kind, for the conformance tests."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ def mesh(
         identities = {n: create_identity(n, folder) if kind != "tcp" else None for n in names}
         addresses = {name: listener.getsockname()[:2] for name, listener in listeners.items()}
         if kind == "emulated":
-            doors = {name: stack.enter_context(listen()) for name in names}
-            routes = [Route(doors[name], addresses[name], 0, 0) for name in names]
+            relays = {name: stack.enter_context(listen()) for name in names}
+            routes = [Route(relays[name], addresses[name], 0, 0) for name in names]
             stack.enter_context(emulate_links(routes, [EmulatedLink(delay=0.002, rate=50e6)]))
-            addresses = {name: door.getsockname()[:2] for name, door in doors.items()}
+            addresses = {name: relay.getsockname()[:2] for name, relay in relays.items()}
         members = []
         for name in names:
             identity = identities[name]
             fingerprint = None if identity is None else identity.fingerprint
             host, port = addresses[name]
             members.append(Member(name, host, port, fingerprint))
-        links: dict[str, dict[str, PeerConnection]] = {}
+        connections: dict[str, dict[str, PeerConnection]] = {}
 
-        def meet(name: str) -> None:
-            links[name] = connect_members(
+        def connect(name: str) -> None:
+            connections[name] = connect_members(
                 name, members, listeners[name], identity=identities[name], timeout=20
             )
 
-        threads = [threading.Thread(target=meet, args=(name,)) for name in names]
+        threads = [threading.Thread(target=connect, args=(name,)) for name in names]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        yield {name: SocketChannel(name, links[name], deadline) for name in names}
+        yield {name: SocketChannel(name, connections[name], deadline) for name in names}
 
 
 @pytest.fixture(params=["memory", "tcp", "tls", "emulated"])
 def channels(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Channel]]:
-    """Three connected channels, with a deadline of two seconds."""
+    """Three connected channels, with a peer timeout of two seconds."""
     if request.param == "memory":
         yield dict(create_memory_channels(NAMES, peer_timeout=2.0))
         return

@@ -1,4 +1,4 @@
-"""One conformance suite for every kind of channel."""
+"""Conformance tests for every kind of channel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Channels = dict[str, Channel]
 
 
 def together(channels: Channels, body: Callable[[Channel], Any]) -> dict[str, Any]:
-    """Run a body at every channel at the same time and return what each gives or raises."""
+    """Run a body at every channel in parallel; return the results, or raise a PeerError."""
     results: dict[str, Any] = {}
 
     def guard(channel: Channel) -> None:
@@ -50,7 +50,7 @@ def expected(array: np.ndarray) -> Expected:
     return Expected(array.dtype, array.shape)
 
 
-def test_everybody_knows_everybody_else(channels: Channels) -> None:
+def test_peers_are_all_other_participants(channels: Channels) -> None:
     assert channels["bob"].name == "bob"
     assert sorted(channels["bob"].peers) == ["ann", "cid"]
 
@@ -93,7 +93,7 @@ def test_order_is_kept(channels: Channels) -> None:
 
 
 def test_sending_does_not_wait_for_the_receiver(channels: Channels) -> None:
-    """All send far more than any buffer holds before anyone receives."""
+    """All participants send more than any buffer can hold before any of them receives."""
     large = np.arange(1_000_000, dtype=np.uint64)
 
     def body(channel: Channel) -> None:
@@ -108,15 +108,15 @@ def test_sending_does_not_wait_for_the_receiver(channels: Channels) -> None:
     together(channels, body)
 
 
-def test_what_has_come_is_told_without_waiting(channels: Channels) -> None:
+def test_pending_arrays_are_reported_without_waiting(channels: Channels) -> None:
     number = np.array([7], dtype=np.uint32)
 
     def body(channel: Channel) -> None:
         for peer in channel.peers:
             channel.send(peer, number)
-        until = time.monotonic() + 10
+        deadline = time.monotonic() + 10
         while not all(channel.has_pending(peer) for peer in channel.peers):
-            assert time.monotonic() < until
+            assert time.monotonic() < deadline
             time.sleep(0.01)
         for peer in channel.peers:
             channel.receive(peer, expected(number))
@@ -126,7 +126,7 @@ def test_what_has_come_is_told_without_waiting(channels: Channels) -> None:
     together(channels, body)
 
 
-def test_a_view_is_sent_as_it_looks(channels: Channels) -> None:
+def test_a_non_contiguous_view_is_sent_correctly(channels: Channels) -> None:
     array = np.arange(100_000, dtype=np.uint64).reshape(100, 1000)[::2, ::3].T
 
     def body(channel: Channel) -> None:
@@ -137,8 +137,8 @@ def test_a_view_is_sent_as_it_looks(channels: Channels) -> None:
     together(channels, body)
 
 
-def test_whoever_ends_early_disturbs_nobody(channels: Channels) -> None:
-    """What was sent before a goodbye arrives, however late it is asked for."""
+def test_a_participant_can_end_early(channels: Channels) -> None:
+    """Arrays sent before a goodbye arrive, even if they are received late."""
     array = np.arange(300_000, dtype=np.uint64)
 
     def body(channel: Channel) -> None:
@@ -155,7 +155,7 @@ def test_whoever_ends_early_disturbs_nobody(channels: Channels) -> None:
     together(channels, body)
 
 
-def test_a_peer_that_is_gone_is_named(channels: Channels) -> None:
+def test_a_disconnected_peer_is_named(channels: Channels) -> None:
     channels["bob"].current_step = lambda: "argmax"
 
     def body(channel: Channel) -> None:
@@ -173,7 +173,7 @@ def test_a_peer_that_is_gone_is_named(channels: Channels) -> None:
     together(channels, body)
 
 
-def test_a_goodbye_while_something_is_due(channels: Channels) -> None:
+def test_a_goodbye_while_an_array_is_expected(channels: Channels) -> None:
     def body(channel: Channel) -> None:
         if channel.name == "ann":
             channel.close()
@@ -186,13 +186,13 @@ def test_a_goodbye_while_something_is_due(channels: Channels) -> None:
             time.sleep(1.0)
             channel.abort()
 
-    # Whoever waits for bob's goodbye learns that it failed, which is ann.
+    # Ann waits for bob's goodbye, and may find that bob has failed.
     with contextlib.suppress(PeerLostError):
         together(channels, body)
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
-def test_a_peer_that_goes_without_a_goodbye_fails_the_close(kind: str, tmp_path: Path) -> None:
+def test_a_missing_goodbye_fails_the_close(kind: str, tmp_path: Path) -> None:
     with mesh(kind, tmp_path, deadline=2.0, names=("ann", "bob")) as channels:
         channels["ann"].send("bob", np.zeros(5_000_000, dtype=np.uint64))
         channels["bob"].abort()
@@ -202,8 +202,8 @@ def test_a_peer_that_goes_without_a_goodbye_fails_the_close(kind: str, tmp_path:
             channels["ann"].send("bob", np.zeros(1, dtype=np.uint64))
 
 
-def test_signs_of_life_do_not_hold_an_end_open(tmp_path: Path) -> None:
-    """Bob lives and never says goodbye: who ends for a reason of its own does so soon."""
+def test_heartbeats_do_not_keep_a_channel_open(tmp_path: Path) -> None:
+    """Bob is alive and never sends a goodbye: the others still end soon."""
     with mesh("tls", tmp_path, deadline=2.0) as channels:
         start = time.monotonic()
         channels["ann"].close_best_effort()
@@ -214,8 +214,8 @@ def test_signs_of_life_do_not_hold_an_end_open(tmp_path: Path) -> None:
         channels["bob"].abort()
 
 
-def test_a_frame_that_is_not_due_is_refused_at_its_first_bytes(tmp_path: Path) -> None:
-    """It announces a gigabyte, and never sends it; but it goes on to show life."""
+def test_an_unexpected_frame_is_refused_by_its_header(tmp_path: Path) -> None:
+    """It announces a gigabyte that is never sent, while heartbeats continue."""
     with mesh("tls", tmp_path, deadline=2.0, names=("ann", "bob")) as channels:
         ann, bob = channels["ann"], channels["bob"]
         assert isinstance(ann, SocketChannel)
@@ -230,10 +230,10 @@ def test_a_frame_that_is_not_due_is_refused_at_its_first_bytes(tmp_path: Path) -
         ann.abort()
 
 
-def test_arrays_that_are_too_large_for_a_frame(
+def test_large_arrays_are_split_into_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They travel in pieces, in step with all others, and one of another size is refused."""
+    """They stay in order with other arrays, and an array of another size is refused."""
     monkeypatch.setattr(frames, "MAX_FRAME_BYTES", 1000)
     rng = np.random.default_rng(1)
     sent = [
@@ -254,10 +254,10 @@ def test_arrays_that_are_too_large_for_a_frame(
         ann.abort()
 
 
-def test_a_peer_that_has_all_of_its_own_may_leave_while_others_are_sent_theirs(
+def test_a_peer_can_end_while_another_one_is_still_receiving(
     tmp_path: Path,
 ) -> None:
-    """Bob is slow to read what is more than connections hold; cid has it, and says goodbye."""
+    """Bob reads a large array slowly; cid has received it, and sends its goodbye."""
     large = np.zeros(6 << 20, dtype=np.uint64)
     with mesh("tcp", tmp_path, deadline=20.0, names=("ann", "bob", "cid")) as channels:
         ann, bob, cid = (channels[name] for name in ("ann", "bob", "cid"))
@@ -267,11 +267,11 @@ def test_a_peer_that_has_all_of_its_own_may_leave_while_others_are_sent_theirs(
             bob.receive("ann", Expected(large.dtype, large.shape))
             bob.close()
 
-        def leave() -> None:
+        def end() -> None:
             cid.receive("ann", Expected(large.dtype, large.shape))
             cid.close()
 
-        threads = [threading.Thread(target=each) for each in (read_slowly, leave)]
+        threads = [threading.Thread(target=body) for body in (read_slowly, end)]
         ann.send("bob", large)
         ann.send("cid", large)
         for thread in threads:
@@ -282,8 +282,8 @@ def test_a_peer_that_has_all_of_its_own_may_leave_while_others_are_sent_theirs(
             thread.join()
 
 
-def test_a_failure_ends_a_goodbye_to_all_others(tmp_path: Path) -> None:
-    """Bob fails while ann waits for all: cid, who lives, does not keep ann from saying so."""
+def test_a_failure_ends_the_wait_for_goodbyes(tmp_path: Path) -> None:
+    """Bob fails while ann waits for all goodbyes: ann reports it, although cid is alive."""
     with mesh("tls", tmp_path, deadline=2.0) as channels:
         channels["bob"].abort()
         start = time.monotonic()
@@ -293,7 +293,7 @@ def test_a_failure_ends_a_goodbye_to_all_others(tmp_path: Path) -> None:
         channels["cid"].abort()
 
 
-def test_what_comes_out_of_order(tmp_path: Path) -> None:
+def test_an_array_out_of_order_is_refused(tmp_path: Path) -> None:
     one = np.zeros(1, dtype=np.uint64)
     with mesh("tcp", tmp_path, deadline=2.0, names=("ann", "bob")) as channels:
         ann, bob = channels["ann"], channels["bob"]
@@ -306,7 +306,7 @@ def test_what_comes_out_of_order(tmp_path: Path) -> None:
 
 
 def test_streams_do_not_wait_for_each_other(channels: Channels) -> None:
-    """What comes first is taken last, and each stream counts its own arrays."""
+    """Streams are received in reverse order, and each stream counts its own arrays."""
 
     def body(channel: Channel) -> None:
         for stream in range(4):
@@ -322,11 +322,11 @@ def test_streams_do_not_wait_for_each_other(channels: Channels) -> None:
     together(channels, body)
 
 
-def test_threads_side_by_side(channels: Channels) -> None:
-    """Eight threads at each, of which some wait for large arrays and some for many small ones."""
+def test_threads_in_parallel(channels: Channels) -> None:
+    """Eight threads at each participant: some wait for large arrays, some for many small ones."""
 
     def body(channel: Channel) -> None:
-        def talk(stream: int) -> int:
+        def exchange(stream: int) -> int:
             size, rounds = (1 << 17, 4) if stream % 2 else (5, 60)
             for i in range(rounds):
                 array = np.full(size, 1000 * stream + i, dtype=np.uint64)
@@ -337,13 +337,13 @@ def test_threads_side_by_side(channels: Channels) -> None:
             return rounds
 
         with ThreadPoolExecutor(8) as pool:
-            assert list(pool.map(talk, range(8))) == [60, 4] * 4
+            assert list(pool.map(exchange, range(8))) == [60, 4] * 4
 
     together(channels, body)
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
-def test_a_full_inbox_is_read_for_who_waits_behind(kind: str, tmp_path: Path) -> None:
+def test_a_full_inbox_is_read_for_a_waiting_thread(kind: str, tmp_path: Path) -> None:
     with mesh(kind, tmp_path, deadline=5.0, names=("ann", "bob")) as channels:
         ann, bob = channels["ann"], channels["bob"]
         assert isinstance(bob, SocketChannel)
@@ -358,7 +358,7 @@ def test_a_full_inbox_is_read_for_who_waits_behind(kind: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
-def test_all_threads_hear_of_a_failure(kind: str, tmp_path: Path) -> None:
+def test_a_failure_reaches_all_threads(kind: str, tmp_path: Path) -> None:
     with mesh(kind, tmp_path, deadline=20.0, names=("ann", "bob")) as channels:
         ann, bob = channels["ann"], channels["bob"]
         due = Expected(np.dtype(np.uint8), (1,))
@@ -375,31 +375,31 @@ def test_all_threads_hear_of_a_failure(kind: str, tmp_path: Path) -> None:
             ann.abort()
             found = [future.result() for future in waiting]
         assert time.monotonic() - start < 2
-        assert {*found} <= {"ann", None}  # None: found the channel closed by another thread
+        assert {*found} <= {"ann", None}  # None: another thread has closed the channel
         assert "ann" in found
 
 
-def test_what_comes_after_a_goodbye(tmp_path: Path) -> None:
+def test_an_array_after_a_goodbye_is_refused(tmp_path: Path) -> None:
     one = np.zeros(1, dtype=np.uint64)
     with mesh("tcp", tmp_path, deadline=2.0, names=("ann", "bob")) as channels:
         ann, bob = channels["ann"], channels["bob"]
         assert isinstance(ann, SocketChannel)
-        link = ann._connections["bob"]
+        connection = ann._connections["bob"]
         with ann._lock:
-            link.enqueue(
+            connection.enqueue(
                 memoryview(pack_control_header(GOODBYE) + pack_array_header(one, 0, 0) + bytes(8))
             )
-            link.write()
+            connection.write()
         with pytest.raises(PeerMisbehavedError, match="after its goodbye"):
             bob.receive("ann", expected(one))
         ann.abort()
 
 
-def test_a_dealer_does_not_wait_for_the_dead(tmp_path: Path) -> None:
+def test_a_sender_does_not_wait_for_a_silent_peer(tmp_path: Path) -> None:
     with mesh("tcp", tmp_path, deadline=1.0, names=("ann", "bob")) as channels:
         ann, bob = channels["ann"], channels["bob"]
         assert isinstance(bob, SocketChannel)
-        with bob._lock:  # neither reads nor shows life
+        with bob._lock:  # bob neither reads nor sends heartbeats
             for _ in range(20):
                 ann.send("bob", np.zeros(1 << 20, dtype=np.uint64))
             start = time.monotonic()
@@ -432,7 +432,7 @@ def test_empty_frames_fill_the_inbox_too(tmp_path: Path) -> None:
     ],
     ids=["length", "type", "dimensions", "tag"],
 )
-def test_another_array_than_is_due(channels: Channels, array: Any, tag: int) -> None:
+def test_an_unexpected_array_is_refused(channels: Channels, array: Any, tag: int) -> None:
     def body(channel: Channel) -> None:
         if channel.name == "ann":
             channel.send("bob", array, tag)
@@ -444,13 +444,13 @@ def test_another_array_than_is_due(channels: Channels, array: Any, tag: int) -> 
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
-def test_a_silent_peer_is_named_and_a_slow_one_is_waited_for(kind: str, tmp_path: Path) -> None:
+def test_a_silent_peer_is_named_but_a_slow_one_is_not(kind: str, tmp_path: Path) -> None:
     with mesh(kind, tmp_path, deadline=1.0) as channels:
         slow, waiting = channels["ann"], channels["bob"]
         one = np.zeros(1, dtype=np.uint64)
 
         def compute() -> None:
-            time.sleep(2.5)  # longer than the deadline, with signs of life
+            time.sleep(2.5)  # longer than the timeout, with heartbeats
             slow.send("bob", one)
 
         thread = threading.Thread(target=compute)
@@ -459,7 +459,7 @@ def test_a_silent_peer_is_named_and_a_slow_one_is_waited_for(kind: str, tmp_path
         thread.join()
 
         assert isinstance(slow, SocketChannel)
-        with slow._lock:  # whoever holds the lock keeps the channel from showing life
+        with slow._lock:  # the lock stops the heartbeats
             start = time.monotonic()
             with pytest.raises(PeerSilentError, match=r"^ann: nothing heard from it for 1 s"):
                 waiting.receive("ann", expected(one))
@@ -478,22 +478,22 @@ GARBAGE = [
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=["http", "zeros", "noise", "huge"])
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
-def test_a_babbling_peer_is_named(kind: str, garbage: bytes, tmp_path: Path) -> None:
+def test_a_peer_that_sends_garbage_is_named(kind: str, garbage: bytes, tmp_path: Path) -> None:
     with mesh(kind, tmp_path, deadline=2.0) as channels:
-        babbling = channels["ann"]
-        assert isinstance(babbling, SocketChannel)
-        link = babbling._connections["bob"]
-        with babbling._lock:
-            link.enqueue(memoryview(garbage))
-            link.write()
+        sender = channels["ann"]
+        assert isinstance(sender, SocketChannel)
+        connection = sender._connections["bob"]
+        with sender._lock:
+            connection.enqueue(memoryview(garbage))
+            connection.write()
         with pytest.raises(PeerMisbehavedError, match=r"^ann: sent "):
             channels["bob"].receive("ann", Expected(np.dtype(np.uint64), (5,)))
         for channel in channels.values():
             channel.abort()
 
 
-def test_a_peer_that_does_not_read_is_not_read_for(tmp_path: Path) -> None:
-    """A full inbox stops reading, so a flood waits at the sender and memory stays bounded."""
+def test_a_full_inbox_stops_reading(tmp_path: Path) -> None:
+    """The backlog stays at the sender, and the receiver's memory stays bounded."""
     with mesh("tcp", tmp_path, deadline=5.0, names=("ann", "bob")) as channels:
         ann, bob = channels["ann"], channels["bob"]
         assert isinstance(bob, SocketChannel)

@@ -52,7 +52,7 @@ arrays = st.builds(
 
 
 @given(st.lists(arrays, max_size=8), st.integers(1, 100))
-def test_frames_come_out_as_they_went_in(sent: list[Any], step: int) -> None:
+def test_reading_inverts_writing(sent: list[Any], step: int) -> None:
     stream = b"".join(frame(a, i, 1000 + i) for i, a in enumerate(sent)) + pack_control_header(
         GOODBYE
     )
@@ -107,7 +107,7 @@ def test_a_damaged_header_is_refused(offset: int, content: bytes, complaint: str
 
 
 @pytest.mark.parametrize("kind", [HEARTBEAT_FRAME, GOODBYE, FAILURE_FRAME])
-def test_a_control_frame_carries_nothing_but_the_blame_for_a_failure(kind: int) -> None:
+def test_control_frames_contain_only_the_cause_of_a_failure(kind: int) -> None:
     [(header, array)] = feed(FrameReader(), pack_control_header(kind))
     assert (header.kind, header.tag, array.size) == (kind, 0, 0)
     if kind == FAILURE_FRAME:
@@ -119,13 +119,13 @@ def test_a_control_frame_carries_nothing_but_the_blame_for_a_failure(kind: int) 
             parse_header(damaged)
 
 
-def test_a_header_is_whole() -> None:
+def test_a_truncated_header_is_refused() -> None:
     with pytest.raises(FrameError, match="31 bytes are no header"):
         parse_header(HEADER[:-1])
 
 
 def _malformed(rng: random.Random) -> bytes:
-    """Return bytes that somebody might send: noise, or a frame with something wrong."""
+    """Return random bytes, or a frame with an error."""
     shape = tuple(rng.randrange(4) for _ in range(rng.randrange(5)))
     good = frame(
         np.zeros(shape, dtype=rng.choice(DTYPES)), rng.getrandbits(32), rng.getrandbits(32)
@@ -135,7 +135,7 @@ def _malformed(rng: random.Random) -> bytes:
         return rng.randbytes(rng.randrange(100))
     if kind == 1:  # truncated
         return good[: rng.randrange(len(good))]
-    if kind == 2:  # lengths that lie
+    if kind == 2:  # wrong lengths
         return good[:16] + rng.randbytes(16) + good[32:]
     if kind == 3:
         good = pack_control_header(rng.choice((HEARTBEAT_FRAME, GOODBYE, FAILURE_FRAME)))
@@ -146,7 +146,7 @@ def _malformed(rng: random.Random) -> bytes:
 
 
 def test_a_hundred_thousand_malformed_frames() -> None:
-    """Nothing but frames or FrameError comes of them, and memory stays under the limit."""
+    """They are read as frames or raise FrameError, and memory stays below the limit."""
     rng = random.Random(5)
     limit = 1 << 16
     refused = 0

@@ -46,7 +46,7 @@ def test_signatures(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", ["ann.key", "ann.crt"])
-def test_nothing_is_overwritten_and_no_half_is_left(taken: str, tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(taken: str, tmp_path: Path) -> None:
     (tmp_path / taken).write_text("precious")
     with pytest.raises(UnavailableError, match=rf"{taken}: exists already"):
         create_identity("ann", tmp_path)
@@ -54,12 +54,12 @@ def test_nothing_is_overwritten_and_no_half_is_left(taken: str, tmp_path: Path) 
     assert (tmp_path / taken).read_text() == "precious"
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match=r"ann\.key: cannot be written: No such file"):
         create_identity("ann", tmp_path / "none")
 
 
-def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
         def __enter__(self) -> Full:
             return self
@@ -81,14 +81,14 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("name", ["a", "ann", "9", "Ann-2.north_side", "a" * 64])
-def test_names(name: str) -> None:
+def test_valid_names(name: str) -> None:
     check_name(name)
 
 
 @pytest.mark.parametrize(
     "name", ["", "a" * 65, "../ann", "-ann", ".ann", "_ann", "ann ", "ann\n", "änn", "a/b", "a:b"]
 )
-def test_what_is_no_name(name: str, tmp_path: Path) -> None:
+def test_invalid_names_are_rejected(name: str, tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"^name: "):
         check_name(name)
     with pytest.raises(ParameterError, match=r"^name: "):
@@ -96,7 +96,7 @@ def test_what_is_no_name(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_that_are_missing_or_something_else(tmp_path: Path) -> None:
+def test_missing_and_invalid_files_are_reported(tmp_path: Path) -> None:
     made = create_identity("ann", tmp_path)
     key, certificate = made.key_file, made.certificate_file
     with pytest.raises(UnavailableError, match=r"none\.crt: no certificate: .*No such file"):
@@ -114,7 +114,7 @@ def test_files_that_are_missing_or_something_else(tmp_path: Path) -> None:
         load_identity(key, tmp_path / "binary")
 
 
-def test_a_key_with_a_password(tmp_path: Path) -> None:
+def test_an_encrypted_key_is_refused(tmp_path: Path) -> None:
     made = create_identity("ann", tmp_path)
     key = serialization.load_pem_private_key(made.key_file.read_bytes(), None)
     made.key_file.write_bytes(
@@ -128,13 +128,13 @@ def test_a_key_with_a_password(tmp_path: Path) -> None:
         load_identity(made.key_file, made.certificate_file)
 
 
-def test_the_key_of_another_certificate(tmp_path: Path) -> None:
+def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     ann, bob = (create_identity(name, tmp_path) for name in ("ann", "bob"))
     with pytest.raises(UnavailableError, match=r"ann\.key: not the key of .*bob\.crt"):
         load_identity(ann.key_file, bob.certificate_file)
 
 
-def test_a_certificate_that_has_expired(tmp_path: Path) -> None:
+def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:
     old = create_identity("ann", tmp_path, valid_days=-1)
     yesterday = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=1)
     complaint = rf"ann\.crt: has expired on {yesterday:%Y-%m-%d}: renew it with `privet keys"
@@ -142,7 +142,9 @@ def test_a_certificate_that_has_expired(tmp_path: Path) -> None:
         load_identity(old.key_file, old.certificate_file)
 
 
-def test_a_certificate_of_the_future(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_from_the_future_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = create_identity("ann", tmp_path)
 
     class Past(datetime.datetime):
@@ -156,7 +158,7 @@ def test_a_certificate_of_the_future(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_renewed_certificate_keeps_the_fingerprint(tmp_path: Path) -> None:
-    """Once and again, and one that has expired, too."""
+    """After repeated renewals, and after the first certificate has expired."""
     first = create_identity("ann", tmp_path, valid_days=-1)
     files = first.key_file, first.certificate_file
     seen = [first.certificate]
@@ -178,7 +180,7 @@ def test_a_renewed_certificate_keeps_the_fingerprint(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ann.crt", "ann.key"]
 
 
-def test_only_the_key_itself_renews(tmp_path: Path) -> None:
+def test_only_the_same_key_can_renew(tmp_path: Path) -> None:
     ann = create_identity("ann", tmp_path)
     for folder in ("thief", "namesake"):
         (tmp_path / folder).mkdir()
@@ -187,20 +189,20 @@ def test_only_the_key_itself_renews(tmp_path: Path) -> None:
     assert authenticate_chain(thief.certificate + ann.certificate, ann.fingerprint) is None
     assert authenticate_chain(ann.certificate + thief.certificate, ann.fingerprint) is None
     assert authenticate_chain(thief.certificate, ann.fingerprint) is None
-    # The key's certificate in another name, and one that somebody changed.
+    # A certificate of the key with another name, and a modified certificate.
     other = create_identity("bob", tmp_path / "namesake")
     assert authenticate_chain(other.certificate + ann.certificate, ann.fingerprint) is None
     renewed = renew_identity(ann.key_file, ann.certificate_file)
-    for place in range(0, len(renewed.current), 7):
+    for position in range(0, len(renewed.current), 7):
         changed = bytearray(renewed.certificate_chain)
-        changed[place] ^= 1
+        changed[position] ^= 1
         assert authenticate_chain(bytes(changed), ann.fingerprint) is None
-    # A version that there is not, which no other error tells.
+    # An invalid version, which raises a separate error.
     later = renewed.current.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x12", 1)
     assert later != renewed.current
     assert authenticate_chain(later + ann.certificate, ann.fingerprint) is None
     assert not is_signature_valid(later, bytes(SIGNATURE_BYTES), b"words")
     assert authenticate_chain(b"", ann.fingerprint) is None
-    for nonsense in (b"\x30", b"\x30\x82", b"\x30\x82\xff\xff", b"\x30\x81" * 9, bytes(300)):
-        assert authenticate_chain(nonsense, ann.fingerprint) is None
-        assert authenticate_chain(nonsense + ann.certificate, ann.fingerprint) is None
+    for garbage in (b"\x30", b"\x30\x82", b"\x30\x82\xff\xff", b"\x30\x81" * 9, bytes(300)):
+        assert authenticate_chain(garbage, ann.fingerprint) is None
+        assert authenticate_chain(garbage + ann.certificate, ann.fingerprint) is None

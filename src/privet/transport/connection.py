@@ -1,10 +1,11 @@
 """A peer's connection: its buffers, its heartbeat, and its delay.
 
-Whoever loses a peer hangs up on all others, so one failure ends many connections. Before it hangs
-up it says whom it lost, and those who hear of it look for the first failure, not the nearest.
+A member that loses a peer disconnects from all others, so one failure ends many connections. Before
+it disconnects, it sends a failure notice with the lost peer. The recipients look for the first
+failure, not for the nearest one.
 
-Some have lost one of their kin, whom their peers have no connection to: a head one of its workers,
-or a worker its head. They say so.
+A failure notice can also name a *relative*, to which the recipients have no connection: a worker of
+the sender, or its coordinator.
 """
 
 from __future__ import annotations
@@ -38,41 +39,41 @@ from privet.transport.frames import (
 )
 
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-# What a frame takes in memory beside its elements, so that empty ones count, too.
+# Memory of a frame besides its elements, so that empty frames count, too.
 FRAME_OVERHEAD_BYTES = 512
-# So many bytes of elements leave in one write with their header, which TLS makes one full record.
-_WITH_HEADER = (1 << 14) - HEADER_BYTES
-# While a thread waits for what comes on its stream, the others' are read, too: so many bytes are
-# more than anybody sends ahead who means well.
+# Up to this many bytes of elements are written together with their header: one full TLS record.
+_MAX_BYTES_WITH_HEADER = (1 << 14) - HEADER_BYTES
+# While a thread waits for its stream, arrays of other streams are read, too: an honest peer never
+# sends more than this many bytes ahead.
 MAX_READ_AHEAD_BYTES = 1 << 32
-# How much is read from one peer before the others get their turn.
+# Bytes that are read from one peer before the other peers get their turn.
 _READ_QUOTA = 1 << 22
 INTERRUPT_HASH = hash_name("a signal")
-"""What stands for one who was asked to end: no name has a space."""
+"""The cause hash of an interrupted member: no name contains a space."""
 
 
 class CauseRank(IntEnum):
-    """How likely it is that a peer only failed because another one did."""
+    """How likely it is that a peer failed only because another one did."""
 
     UNEXPLAINED = 0
-    """It hung up without a word, fell silent or misbehaved."""
+    """It disconnected without a notice, was silent or misbehaved."""
     SELF_REPORTED = 1
-    """It said that it ended by itself."""
+    """It sent a notice of its own failure."""
     BROKEN_OFF = 2
-    """Its connection broke off in the middle, where its last words may have been lost."""
+    """Its connection ended with an error or within a frame: a notice may have been lost."""
     AFTER_GOODBYE = 3
-    """It said goodbye, and hung up before we did: as one does who has lost somebody else."""
+    """It sent a goodbye and disconnected before we did, as after the loss of another peer."""
     BLAMES_OTHER = 4
-    """It said that it lost somebody else."""
+    """It sent a notice that it lost another peer."""
 
 
 Relatives = Mapping[int, tuple[str, CauseRank]]
-"""Whom each of us has beside its peers, by tag, and what is to be thought of one that lost it."""
+"""Members' relatives by hash: a description, and the rank of a member that lost the relative."""
 NO_RELATIVES: Relatives = {}
 
 
 class PeerConnection:
-    """One peer: its socket, what waits to be sent to it and what came from it."""
+    """The connection to one peer: its socket, its queue for sending and its inbox."""
 
     def __init__(
         self,
@@ -90,41 +91,41 @@ class PeerConnection:
         self.outgoing: deque[memoryview] = deque()
         self.outgoing_bytes = 0
         self.inbox: dict[int, deque[tuple[Header, Array]]] = defaultdict(deque)
-        """What came, by stream."""
+        """Received arrays, by stream."""
         self.inbox_bytes = 0
         self.n_sent_by_stream: dict[int, int] = defaultdict(int)
         self.n_received_by_stream: dict[int, int] = defaultdict(int)
-        """How many arrays, by stream."""
+        """Number of arrays, by stream."""
         self.n_waiting_threads = 0
-        """How many threads wait for an array that has not come."""
+        """Number of threads that wait for an array that has not arrived."""
         self.last_heard = time.monotonic()
         self.bytes_sent = self.bytes_received = 0
-        """All that passed, headers and signs of life included."""
+        """Total bytes, including headers and heartbeats."""
         self.said_goodbye = False
         self.error: PeerError | None = None
         self.cause_rank = CauseRank.UNEXPLAINED
-        self.blamed_hash = 0  # the tag of whom it said that it lost
+        self.cause_hash = 0  # of the peer that its notice names
         self.poll_events = select.POLLIN
-        self.has_unread = False  # the quota cut reading short
+        self.has_unread = False  # the quota stopped reading
 
     def enqueue(self, content: memoryview) -> None:
-        """Put bytes behind those that wait to be sent."""
+        """Append bytes to the queue for sending."""
         self.outgoing.append(content)
         self.outgoing_bytes += len(content)
 
     def enqueue_array(self, array: Array, tag: int, stream: int) -> None:
-        """Put an array behind what waits to be sent."""
+        """Append an array to the queue for sending."""
         if not array.flags.c_contiguous:
             array = array.copy(order="C")
         header = pack_array_header(array, self.n_sent_by_stream[stream], tag, stream)
         self.n_sent_by_stream[stream] = (self.n_sent_by_stream[stream] + 1) & 0xFFFFFFFF
         elements = array.reshape(-1).view(np.uint8).data
-        self.enqueue(memoryview(b"".join((header, elements[:_WITH_HEADER]))))
-        if array.nbytes > _WITH_HEADER:
-            self.enqueue(elements[_WITH_HEADER:])
+        self.enqueue(memoryview(b"".join((header, elements[:_MAX_BYTES_WITH_HEADER]))))
+        if array.nbytes > _MAX_BYTES_WITH_HEADER:
+            self.enqueue(elements[_MAX_BYTES_WITH_HEADER:])
 
     def write(self) -> None:
-        """Send what the connection takes without waiting."""
+        """Send as many bytes as the socket accepts without waiting."""
         try:
             while self.outgoing:
                 view = self.outgoing[0]
@@ -139,22 +140,22 @@ class PeerConnection:
             pass
         except OSError as error:
             self.mark_disconnected(error)
-            self.read()  # its last words may lie there
+            self.read()  # a failure notice may have arrived
 
     def send_control(self, kind: int, tag: int = 0) -> None:
-        """Send a frame without an array, as far as that goes without waiting."""
+        """Send a control frame, as far as the socket accepts it without waiting."""
         self.enqueue(memoryview(pack_control_header(kind, tag)))
         self.write()
 
     def send_heartbeat(self, now: float, leaving: bool) -> None:
-        """Show that we live, unless what waits to be sent does."""
+        """Send a heartbeat, unless queued frames show that we are alive."""
         if not self.poll_events & select.POLLIN:
-            self.last_heard = now  # it is we who do not listen
+            self.last_heard = now  # we do not read from it: it is not silent
         if not leaving and self.error is None and not self.outgoing:
             self.send_control(HEARTBEAT_FRAME)
 
     def read(self) -> None:
-        """Receive what has arrived."""
+        """Read the bytes that have arrived."""
         quota = _READ_QUOTA
         self.has_unread = False
         try:
@@ -177,12 +178,12 @@ class PeerConnection:
             pass
         except FrameError as error:
             self.error = PeerMisbehavedError(self.peer, f"sent {error}")
-            self.cause_rank, self.blamed_hash = CauseRank.UNEXPLAINED, 0
+            self.cause_rank, self.cause_hash = CauseRank.UNEXPLAINED, 0
         except OSError as error:
             self.mark_disconnected(error)
 
     def handle_frame(self, header: Header, array: Array) -> None:
-        """Take note of a frame that came."""
+        """Process a received frame."""
         if header.kind == FAILURE_FRAME:
             self.handle_failure_notice(header.tag)
         elif self.said_goodbye:
@@ -196,112 +197,117 @@ class PeerConnection:
                 raise FrameError(f"{self.inbox_bytes} bytes that nobody waits for")
 
     def pop_array(self, stream: int) -> Array:
-        """Return the first array that came on a stream."""
+        """Return the first array in the inbox of a stream."""
         _, array = self.inbox[stream].popleft()
         self.inbox_bytes -= array.nbytes + FRAME_OVERHEAD_BYTES
         self.n_received_by_stream[stream] = (self.n_received_by_stream[stream] + 1) & 0xFFFFFFFF
         return array
 
     def is_alive(self, peer_timeout: float) -> bool:
-        """Tell whether the peer is there, and has something to say or to be sent."""
+        """Return whether the peer is connected, and its goodbye or our queued bytes are pending."""
         if self.error is not None or time.monotonic() - self.last_heard > peer_timeout:
             return False
         return bool(self.outgoing) or not self.said_goodbye
 
     def choose_poll_events(self, inbox_limit: int) -> int:
-        """Return what to watch the connection for: room to write, bytes unless it has plenty.
+        """Return the poll events: writing if bytes are queued, reading unless the inbox is full.
 
-        It has not, while a thread waits for what comes behind what others have not taken yet.
+        A full inbox is still read while a thread waits, because its array may follow arrays of
+        other threads.
         """
         if self.error is not None:
-            return -1  # not even that it hung up: we know
-        interest = select.POLLOUT if self.outgoing else 0
+            return -1  # not even its disconnection, which is known
+        events = select.POLLOUT if self.outgoing else 0
         if self.n_waiting_threads or self.inbox_bytes < inbox_limit:
-            interest |= select.POLLIN
-        return interest
+            events |= select.POLLIN
+        return events
 
     def handle_failure_notice(self, cause_hash: int) -> None:
-        """Take note that the peer ends, and whom it blames for that."""
-        self.blamed_hash = (
+        """Record that the peer ends, and the cause that it reports."""
+        self.cause_hash = (
             cause_hash if cause_hash in self.names_by_hash else 0
-        )  # whom nobody knows it may have made up
-        self.cause_rank = CauseRank.BLAMES_OTHER if self.blamed_hash else CauseRank.SELF_REPORTED
-        lost = self.names_by_hash.get(cause_hash, "one whom we do not know")
+        )  # the peer may have invented an unknown member
+        self.cause_rank = CauseRank.BLAMES_OTHER if self.cause_hash else CauseRank.SELF_REPORTED
+        cause = self.names_by_hash.get(cause_hash, "one whom we do not know")
         if cause_hash in self.relatives:
-            lost, self.cause_rank = self.relatives[cause_hash]
-        problem = f"gave up, having lost {lost}" if cause_hash else "ended with an error of its own"
+            cause, self.cause_rank = self.relatives[cause_hash]
+        problem = (
+            f"gave up, having lost {cause}" if cause_hash else "ended with an error of its own"
+        )
         if cause_hash == INTERRUPT_HASH:
             problem = "was interrupted"
         self.error = PeerLostError(self.peer, problem)
 
     def mark_disconnected(self, error: OSError | None) -> None:
-        """Take note that the connection is gone."""
+        """Record that the connection is lost."""
         self.outgoing.clear()
         self.outgoing_bytes = 0
         reason = f" ({error})" if error is not None and str(error) else ""
         if self.error is None:
             self.error = PeerLostError(self.peer, f"the connection was lost{reason}")
-            torn = error is not None or not self.reader.is_idle
+            is_broken_off = error is not None or not self.reader.is_idle
             self.cause_rank = (
                 CauseRank.AFTER_GOODBYE
                 if self.said_goodbye
                 else CauseRank.BROKEN_OFF
-                if torn
+                if is_broken_off
                 else CauseRank.UNEXPLAINED
             )
 
 
 def _pending(sock: socket.socket) -> bool:
-    """Tell whether TLS holds bytes that the operating system no longer shows as readable."""
+    """Return whether TLS has buffered bytes, which the operating system does not report."""
     return isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
 
 
 def map_relatives(names: Iterable[str], cause_rank: CauseRank) -> Relatives:
-    """Return kin by tag, to be told what is thought of one that has lost any of them."""
+    """Return relatives by hash, with the rank of a member that has lost one of them."""
     return {hash_relative(name): (f"its {name}", cause_rank) for name in names}
 
 
 def hash_relative(name: str) -> int:
-    """Return the tag that stands for somebody's kin, who may be called as one of the peers."""
+    """Return the hash of a member's relative, which differs from that of a peer of this name."""
     return hash_name(f"its {name}")
 
 
 _RTT = struct.Struct("=148xI")
-"""Where Linux has the shortest round trip of the last minutes in `struct tcp_info`, in us. The
-average would have the time in it that the other end takes before it acknowledges."""
+"""The shortest round trip of the last minutes in Linux's `struct tcp_info`, in microseconds. The
+average would include the time that the other end takes to acknowledge."""
 
 _UNKNOWN = 0xFFFFFFFF
 
 
 class ConnectionState(NamedTuple):
-    """One connection at some moment."""
+    """The state of one connection."""
 
     sent: int
     received: int
-    """Bytes, headers and signs of life included."""
+    """Bytes, including headers and heartbeats."""
     silent_seconds: float
-    """Since something was heard."""
+    """Seconds since the last received byte."""
     delay_ms: float | None
-    """From here to the other end of the connection and back, as the system measures it; None where
-    it does not say."""
+    """Round-trip time in milliseconds, as measured by the operating system; None if unknown."""
 
     @classmethod
     def from_connection(cls, connection: PeerConnection) -> ConnectionState:
-        """Look at a connection, which another thread may be using."""
+        """Return the state of a connection, which another thread may be using."""
         silent = time.monotonic() - connection.last_heard
         return cls(
-            connection.bytes_sent, connection.bytes_received, silent, _delay_ms(connection.sock)
+            connection.bytes_sent,
+            connection.bytes_received,
+            silent,
+            _measure_delay_ms(connection.sock),
         )
 
 
-def _delay_ms(sock: socket.socket) -> float | None:
+def _measure_delay_ms(sock: socket.socket) -> float | None:
     if not sys.platform.startswith("linux"):
         return None
     try:
-        told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RTT.size)
-    except OSError:  # it is closed
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RTT.size)
+    except OSError:  # the socket is closed
         return None
-    if len(told) < _RTT.size:  # an old system
+    if len(info) < _RTT.size:  # an old kernel
         return None
-    (found,) = _RTT.unpack(told)
-    return None if found == _UNKNOWN else float(found) / 1000
+    (microseconds,) = _RTT.unpack(info)
+    return None if microseconds == _UNKNOWN else float(microseconds) / 1000

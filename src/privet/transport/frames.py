@@ -1,20 +1,20 @@
-"""Frames: one array, or one sign of life, as bytes on the wire or in a file.
+"""Frames: one array, or one control message, as bytes on the wire or in a file.
 
     offset  0  2  "PV"
             2  1  version of this format
-            3  1  kind: 1 array, 2 alive, 3 goodbye, 4 failed
+            3  1  kind: 1 array, 2 heartbeat, 3 goodbye, 4 failure notice
             4  1  type of the elements: 0 uint8, 1 uint32, 2 uint64, 3 uint16
             5  1  number of dimensions, at most 4
-            6  2  stream: which of several that run side by side, and are each in order
-            8  4  sequence number: how many arrays were sent before on the stream
-           12  4  tag: of an array, what both ends hash of where in the program they are;
-                  of a failure, the hash of whose name is to blame, or 0 for the sender's own
-           16 16  four lengths, those beyond the dimensions zero
+            6  2  stream: arrays are in order within each stream
+            8  4  sequence number: count of earlier arrays on the stream
+           12  4  tag: of an array, the hash of the program position, equal at both ends;
+                  of a failure notice, the hash of the failed member's name, or 0 for the sender
+           16 16  four lengths; zero beyond the dimensions
            32     the elements, little-endian
 
-A frame without an array carries nothing, but for the tag of a failure. The size of what follows an
-array's header is the product of the lengths: there is no second number to contradict it. A header
-is checked whole, and against the receiver's limit, before anything is allocated.
+A control frame has no content except the tag of a failure notice. The size of an array is the
+product of its lengths: no second number can contradict it. A header is checked completely, and
+against the receiver's limit, before any memory is allocated.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ _CONTROL = {
 }
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 
-assert sys.byteorder == "little", "frames hold little-endian numbers as they lie in memory"
+assert sys.byteorder == "little", "frames contain numbers as in memory: little-endian"
 
 
 class FrameError(ValueError):
-    """Bytes that are no frame, or a frame that is too large."""
+    """Bytes that are not a frame, or a frame that is too large."""
 
 
 class Header(NamedTuple):
-    """What a frame says of itself."""
+    """The header of a frame."""
 
     kind: int
     dtype: np.dtype[Any]
@@ -73,20 +73,20 @@ class Header(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """The size of the elements."""
+        """Bytes of the elements."""
         return self.dtype.itemsize * math.prod(self.shape)
 
     def describe(self) -> str:
-        """Say what kind of frame this is."""
+        """Describe the frame, for error messages."""
         if self.kind == ARRAY:
             stream = f" on stream {self.stream}" if self.stream else ""
-            what = f"array {self.sequence}{stream} of {self.dtype} {self.shape}"
-            return f"{what}, tag {self.tag:08x}"
+            text = f"array {self.sequence}{stream} of {self.dtype} {self.shape}"
+            return f"{text}, tag {self.tag:08x}"
         return _CONTROL[self.kind]
 
 
 def pack_array_header(array: npt.NDArray[Any], sequence: int, tag: int, stream: int = 0) -> bytes:
-    """Return the header of a frame that carries an array."""
+    """Return the header of an array frame."""
     assert array.ndim <= MAX_DIMENSIONS, f"{array.ndim} dimensions do not fit a frame"
     assert array.nbytes <= MAX_FRAME_BYTES, f"{array.nbytes} bytes do not fit a frame"
     lengths = array.shape + (0,) * (MAX_DIMENSIONS - array.ndim)
@@ -96,7 +96,7 @@ def pack_array_header(array: npt.NDArray[Any], sequence: int, tag: int, stream: 
 
 
 def split_into_frames(array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-    """Return an array as frames carry it: as it is, or its bytes in pieces, if it is too large."""
+    """Split an array into frames: unchanged if it fits one frame, and otherwise as byte arrays."""
     if array.nbytes <= MAX_FRAME_BYTES:
         return [array]
     content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -108,7 +108,7 @@ def assemble_frames(
     shape: tuple[int, ...],
     receive: Callable[[np.dtype[Any], tuple[int, ...]], npt.NDArray[Any]],
 ) -> npt.NDArray[Any]:
-    """Return an array that frames carry, of which each of a type and a shape is received."""
+    """Return an array from its frames; `receive` returns one frame of a given type and shape."""
     nbytes = dtype.itemsize * math.prod(shape)
     if nbytes <= MAX_FRAME_BYTES:
         return receive(dtype, shape)
@@ -125,17 +125,17 @@ def _starts(nbytes: int) -> range:
 
 
 def pack_control_header(kind: int, tag: int = 0) -> bytes:
-    """Return a frame that carries nothing but its kind, and of a failure who is to blame."""
+    """Return a control frame; `tag` is the hash of the failed member in a failure notice."""
     return _HEADER.pack(b"PV", VERSION, kind, 0, 0, 0, 0, tag, 0, 0, 0, 0)
 
 
 def hash_name(name: str) -> int:
-    """Return the tag that stands for a participant."""
+    """Return the hash of a member's name, for failure notices."""
     return zlib.crc32(name.encode())
 
 
 def parse_header(content: bytes | bytearray | memoryview, limit: int = MAX_FRAME_BYTES) -> Header:
-    """Return what a header says; raise FrameError for anything that we would not have sent."""
+    """Parse a header; raise FrameError unless this software could have sent it."""
     if len(content) != HEADER_BYTES:
         raise FrameError(f"{len(content)} bytes are no header")
     fields = _HEADER.unpack(content)
@@ -154,7 +154,7 @@ def parse_header(content: bytes | bytearray | memoryview, limit: int = MAX_FRAME
         code or dimensions or stream or sequence or (tag and kind != FAILURE_FRAME)
     ):
         raise FrameError("a control frame that carries something")
-    # A length of zero would make the others free to be anything, so it counts as one here.
+    # A length of zero would leave the other lengths unbounded, so it counts as one here.
     size = _DTYPES[code].itemsize
     for length in lengths:
         size *= length or 1
@@ -164,63 +164,63 @@ def parse_header(content: bytes | bytearray | memoryview, limit: int = MAX_FRAME
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames.
+    """Splits a stream of bytes into frames.
 
-    Bytes are put into `get_buffer()`, then counted with `advance()`. Small frames pass through one
-    buffer; the elements of a large one are written straight into their array.
+    Callers write bytes into `get_buffer()`, then count them with `advance()`. Small frames pass
+    through one buffer; the elements of a large frame are written directly into their array.
     """
 
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
         self.limit = limit
         self._buffer = memoryview(bytearray(1 << 16))
-        self._start = self._end = 0  # what lies in the buffer and is not cut yet
+        self._start = self._end = 0  # bytes in the buffer that are not split yet
         self._header: Header | None = None
         self._array: npt.NDArray[Any] = np.empty(0, dtype=np.uint8)
-        self._rest = memoryview(b"")  # what is still missing of the array
+        self._rest = memoryview(b"")  # the part of the array that is still missing
 
     @property
     def is_idle(self) -> bool:
-        """Whether the stream stands between two frames."""
+        """Whether the stream is between two frames."""
         return self._header is None and self._start == self._end
 
     @property
     def partial_header(self) -> Header | None:
-        """What the frame says of itself whose elements are coming in, if one is."""
+        """The header of the incomplete frame, if any."""
         return self._header
 
     def get_buffer(self) -> memoryview:
-        """Return where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return self._rest if self._header is not None else self._buffer[self._end :]
 
     def advance(self, count: int) -> list[tuple[Header, npt.NDArray[Any]]]:
-        """Take note of `count` more bytes and return the frames that they complete."""
-        done: list[tuple[Header, npt.NDArray[Any]]] = []
+        """Count `count` more bytes, and return the frames that they complete."""
+        frames: list[tuple[Header, npt.NDArray[Any]]] = []
         if self._header is not None:
             self._rest = self._rest[count:]
             if not self._rest:
-                done.append((self._header, self._array))
+                frames.append((self._header, self._array))
                 self._header = None
-            return done
+            return frames
         self._end += count
         while self._header is None and self._end - self._start >= HEADER_BYTES:
             elements = self._start + HEADER_BYTES
             header = parse_header(self._buffer[self._start : elements], self.limit)
             size = header.nbytes if header.kind == ARRAY else 0
-            here = min(size, self._end - elements)
-            self._start = elements + here
-            # Not zeroed: memory that is only promised to be filled costs nothing until it is.
+            n_buffered = min(size, self._end - elements)
+            self._start = elements + n_buffered
+            # Not zeroed: memory of announced elements costs nothing until they arrive.
             content = np.empty(size, dtype=np.uint8)
-            content.data[:here] = self._buffer[elements : self._start]
+            content.data[:n_buffered] = self._buffer[elements : self._start]
             array = content.view(header.dtype)
             if header.kind == ARRAY:
                 array = array.reshape(header.shape)
-            if here == size:
-                done.append((header, array))
+            if n_buffered == size:
+                frames.append((header, array))
             else:
-                self._header, self._array, self._rest = header, array, content.data[here:]
-        # Move what is left to the front, so that the buffer always has room for a header.
-        left = self._end - self._start
-        if left and self._start:
-            self._buffer[:left] = self._buffer[self._start : self._end]
-        self._start, self._end = 0, left
-        return done
+                self._header, self._array, self._rest = header, array, content.data[n_buffered:]
+        # Move the remaining bytes to the front, so that the buffer always has room for a header.
+        n_left = self._end - self._start
+        if n_left and self._start:
+            self._buffer[:n_left] = self._buffer[self._start : self._end]
+        self._start, self._end = 0, n_left
+        return frames

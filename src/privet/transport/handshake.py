@@ -1,20 +1,22 @@
-"""The first words on a connection, after which both sides know who is there, and whether it stays.
+"""The handshake on a connection: authenticates both sides, and exchanges failure notices.
 
-Both first say hello in the clear:
+Both sides first send a hello in plaintext:
 
     "PVHELLO2", session (32 bytes), then name and certificate, each after its length (2 bytes)
 
-Certificates are public, and pinned: a member goes on only if the other's has the fingerprint that
-was agreed, or is a later one of the same key (`transport.tls`). Then TLS 1.3, where each side
-trusts that one certificate and the other must prove that it has its key, and at last, inside TLS:
+Certificates are public, and pinned: a member continues only if the peer's certificate has the
+agreed fingerprint, or is a later certificate of the same key (`transport.tls`). TLS 1.3 follows:
+each side trusts only that certificate, and the peer must prove that it has the key. Finally, inside
+TLS, each side sends:
 
-    a digest of both hellos (32 bytes), so that nobody can have changed them
-    an exit code (1 byte): 0 from one who goes on, else of a failure that ends the session
-    whose failure it is (4 bytes): the hash of a member's name, not only the sender's own
+    a digest of both hellos (32 bytes), which shows any change to them
+    an exit code (1 byte): 0 to continue, otherwise the failure that ends the session
+    the hash of the failed member's name (4 bytes), which can be another member than the sender
 
-A failure is an exit code and no words: those of an error quote cells, paths and ids.
+A failure notice contains an exit code and no text, because error messages quote cells, paths and
+ids.
 
-Without identities, which is for tests and experiments, there is no TLS and no proof.
+Without identities (for tests and experiments), there is no TLS and no authentication.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ from privet.transport.tls import (
 )
 
 HANDSHAKE_TIMEOUT_SECONDS = 5.0
-"""How long a greeting may take."""
+"""Limit for the duration of a handshake."""
 SESSION_ID_BYTES = 32
 _MAGIC = b"PVHELLO2"
 _NOTICE_STRUCT = struct.Struct("<BI")
@@ -67,14 +69,14 @@ _FAILURE_REASONS = {
 
 @dataclass(frozen=True)
 class FailureNotice:
-    """Who cannot take part, and in which of the kinds that exit codes tell apart."""
+    """A member that cannot join, and the kind of its failure, as an exit code."""
 
     member: str
     exit_code: int
 
     @classmethod
     def from_error(cls, error: BaseException, name: str) -> FailureNotice:
-        """Return what is told of an error that keeps the member of that name from taking part."""
+        """Return the notice of an error that prevents the member `name` from joining."""
         if isinstance(error, PeerFailedError):
             return cls(error.peer or name, error.peer_exit_code)
         code = getattr(error, "exit_code", PrivetError.exit_code)
@@ -83,7 +85,7 @@ class FailureNotice:
         return cls(name, code if code in _FAILURE_REASONS else PrivetError.exit_code)
 
     def describe(self, reporter: str) -> str:
-        """Say what became of it, and what to do next, to one who was told so."""
+        """Return the error text for a member that `reporter` has sent this notice to."""
         source = "" if reporter == self.member else f", says {reporter}"
         return (
             f"cannot take part{source}: {_FAILURE_REASONS[self.exit_code]} (exit code "
@@ -92,7 +94,7 @@ class FailureNotice:
 
 
 class HandshakeRefusedError(Exception):
-    """A connection that we do not go on with, and why; and whose it says it is, if it does."""
+    """A refused connection: the reason, and the name that the peer claims, if any."""
 
     def __init__(self, reason: str, peer: str | None = None) -> None:
         super().__init__(reason)
@@ -100,41 +102,41 @@ class HandshakeRefusedError(Exception):
 
 
 class UnauthenticatedPeerError(HandshakeRefusedError):
-    """Somebody who says that it is a member, with another certificate than was agreed, or none."""
+    """A peer that claims to be a member, without the agreed certificate."""
 
 
 @dataclass(frozen=True)
 class Handshake:
-    """What a member says on every connection, and what it wants to hear."""
+    """A member's part of the handshake, the same on every connection."""
 
     name: str
     fingerprints: Mapping[str, str | None]
-    """Of all members."""
+    """The fingerprints of all members."""
     session: bytes
     identity: Identity | None
-    """None of whoever has lost its keys, too: it is not believed, and tells nobody anything."""
+    """None without TLS, or for a member without its keys, which peers do not believe."""
     failure: FailureNotice | None = None
-    """That we do not go on, and why."""
+    """The failure that ends the session, if any."""
 
     def run(
         self, sock: socket.socket, expected_names: Collection[str], *, is_client: bool
     ) -> tuple[str, socket.socket, FailureNotice | None]:
-        """Return which of those who are expected is there, the connection, and what it says.
+        """Return the peer's name, the connection, and the peer's failure notice, if any.
 
-        Raises HandshakeRefusedError, or the OSError of the connection, which is closed then.
+        Raises HandshakeRefusedError, or the OSError of the connection, after closing it.
         """
-        until = time.monotonic() + HANDSHAKE_TIMEOUT_SECONDS
+        deadline = time.monotonic() + HANDSHAKE_TIMEOUT_SECONDS
         try:
             peer, session, certificate, hellos = self.exchange_hellos(
-                sock, expected_names, until, is_client=is_client
+                sock, expected_names, deadline, is_client=is_client
             )
-            # The hellos went in the clear: both make sure that what arrived is what was sent.
+            # The hellos were sent in plaintext: both sides check that they arrived unchanged.
             digest = hashlib.sha256(hellos).digest()
             try:
                 if self.identity is not None:
                     sock = self.identity.wrap_tls(sock, certificate, server=not is_client)
                 sock.sendall(digest + self._pack_notice())
-                answer = _read_exactly(sock, len(digest) + _NOTICE_STRUCT.size, until)
+                answer = _read_exactly(sock, len(digest) + _NOTICE_STRUCT.size, deadline)
             except OSError as error:
                 if self.identity is None or (reason := describe_tls_error(error)) is None:
                     raise
@@ -142,7 +144,7 @@ class Handshake:
             if answer[: len(digest)] != digest:
                 raise HandshakeRefusedError("its greeting was changed on the way", peer)
             failure = self._unpack_notice(peer, answer[len(digest) :])
-            # A failure is told in whatever session: who has failed may not know yet in which it is.
+            # A failure notice is valid in any session: the failed member may not know its own yet.
             if failure is None and self.failure is None and session != self.session:
                 raise HandshakeRefusedError(
                     "it runs another job or version, or has its correlations another way", peer
@@ -158,13 +160,13 @@ class Handshake:
         return _NOTICE_STRUCT.pack(self.failure.exit_code, hash_name(self.failure.member))
 
     def _unpack_notice(self, peer: str, content: bytes) -> FailureNotice | None:
-        code, tag = _NOTICE_STRUCT.unpack(content)
-        who = {hash_name(name): name for name in self.fingerprints}.get(tag)
+        code, name_hash = _NOTICE_STRUCT.unpack(content)
+        member = {hash_name(name): name for name in self.fingerprints}.get(name_hash)
         if content == _NO_FAILURE:
             return None
-        if who is None or code not in _FAILURE_REASONS:
+        if member is None or code not in _FAILURE_REASONS:
             raise HandshakeRefusedError("it tells of a failure that cannot be", peer)
-        return FailureNotice(who, code)
+        return FailureNotice(member, code)
 
     def exchange_hellos(
         self,
@@ -174,43 +176,48 @@ class Handshake:
         *,
         is_client: bool,
     ) -> tuple[str, bytes, bytes, bytes]:
-        """Return the name, session and certificate of whoever is there, if it is who should be.
+        """Return the name, session and certificate of the peer, if it claims an expected name.
 
-        Also both hellos, the caller's first, as we sent one and received the other.
+        Also returns the concatenation of both hellos, the caller's first.
         """
         certificate = self.identity.certificate_chain if self.identity else b""
-        ours = (
+        local_hello = (
             _MAGIC
             + self.session
             + _add_length_prefix(self.name.encode())
             + _add_length_prefix(certificate)
         )
-        sock.sendall(ours)
+        sock.sendall(local_hello)
         if any(_read_exactly(sock, 1, deadline)[0] != byte for byte in _MAGIC):
             raise HandshakeRefusedError("does not speak this protocol")
         session = _read_exactly(sock, SESSION_ID_BYTES, deadline)
         name = _read_length_prefixed(sock, deadline)
-        theirs = _read_length_prefixed(sock, deadline)
+        chain = _read_length_prefixed(sock, deadline)
         peer = name.decode(errors="replace")
-        hello = _MAGIC + session + _add_length_prefix(name) + _add_length_prefix(theirs)
+        peer_hello = _MAGIC + session + _add_length_prefix(name) + _add_length_prefix(chain)
         if peer not in expected_names:
             raise HandshakeRefusedError("nobody expects it here", peer)
         agreed = self.fingerprints[peer]
-        current = None if agreed is None else authenticate_chain(theirs, agreed)
+        current = None if agreed is None else authenticate_chain(chain, agreed)
         if self.identity is None and agreed is not None:
             raise HandshakeRefusedError("we have no keys to go on with", peer)
-        if self.identity is not None and not theirs:
+        if self.identity is not None and not chain:
             raise UnauthenticatedPeerError(
                 "it has no certificate: its keys cannot be used there", peer
             )
         if self.identity is not None and current is None:
-            found, agreed = compute_chain_fingerprint(theirs), agreed or "none"
+            fingerprint, agreed = compute_chain_fingerprint(chain), agreed or "none"
             raise UnauthenticatedPeerError(
-                f"its certificate has the fingerprint {found[:16]}…, agreed is {agreed[:16]}…"
-                + (", and it does not belong to the key of that" if found == agreed else ""),
+                f"its certificate has the fingerprint {fingerprint[:16]}…, agreed is {agreed[:16]}…"
+                + (", and it does not belong to the key of that" if fingerprint == agreed else ""),
                 peer,
             )
-        return peer, session, current or theirs, ours + hello if is_client else hello + ours
+        return (
+            peer,
+            session,
+            current or chain,
+            local_hello + peer_hello if is_client else peer_hello + local_hello,
+        )
 
 
 def _add_length_prefix(content: bytes) -> bytes:
@@ -222,7 +229,7 @@ def _read_length_prefixed(sock: socket.socket, deadline: float) -> bytes:
 
 
 def _read_exactly(sock: socket.socket, count: int, deadline: float) -> bytes:
-    """Return so many bytes, or give up at a time: a trickle must not keep us."""
+    """Return `count` bytes, or give up at the deadline: a slow sender must not block us."""
     content = b""
     while len(content) < count:
         sock.settimeout(max(0.001, deadline - time.monotonic()))

@@ -17,20 +17,20 @@ from privet.transport.frames import ARRAY, Header
 
 
 class _Hub:
-    """What the ends of one group of channels share."""
+    """The common state of one group of channels."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
         self.changed = threading.Condition()
         self.inboxes: dict[tuple[str, str, int], deque[tuple[Header, Array]]] = defaultdict(deque)
-        """What one has sent to another on a stream, and is not taken yet."""
+        """Arrays from a sender to a recipient on a stream that are not received yet."""
         self.backlog_bytes: dict[tuple[str, str], int] = defaultdict(int)
         self.closed_by: dict[str, str | None] = {}
-        """Who has gone, and whom it lost, if that is why."""
+        """Disconnected members, and the lost peer that caused it, if any."""
 
 
 class MemoryChannel(Channel):
-    """One thread's end."""
+    """One thread's end of its connections."""
 
     def __init__(self, name: str, hub: _Hub, peer_timeout: float) -> None:
         super().__init__(name, peer_timeout)
@@ -44,7 +44,7 @@ class MemoryChannel(Channel):
         return tuple(name for name in self._hub.names if name != self.name)
 
     def send(self, peer: str, array: Array, tag: int = 0, stream: int = 0) -> None:
-        """Put a copy of an array into a peer's mailbox."""
+        """Put a copy of an array into a peer's inbox."""
         header = Header(ARRAY, array.dtype, array.shape, self._sent[peer, stream], tag, stream)
         self._sent[peer, stream] += 1
         with self._hub.changed:
@@ -57,13 +57,13 @@ class MemoryChannel(Channel):
             self._hub.changed.notify_all()
 
     def receive(self, peer: str, expected: Expected, tag: int = 0, stream: int = 0) -> Array:
-        """Take the next array out of the mailbox."""
+        """Take the next array out of the inbox."""
         end = None if self.peer_timeout == math.inf else time.monotonic() + self.peer_timeout
         with self._hub.changed:
-            box = self._hub.inboxes[peer, self.name, stream]
-            while not box:
-                # A thread that ends closes its channel, and one that computes is not silent as long
-                # as it lives; the deadline is for one that is stuck.
+            inbox = self._hub.inboxes[peer, self.name, stream]
+            while not inbox:
+                # A thread that ends closes its channel, and a running thread is not silent; the
+                # timeout is for a thread that is blocked.
                 if self.name in self._hub.closed_by:
                     raise PeerLostError(
                         peer, f"this channel is closed{self._describe_step()}", self.current_step()
@@ -72,11 +72,11 @@ class MemoryChannel(Channel):
                     self._raise_peer_disconnected(peer, self._describe_step())
                 if not self._hub.changed.wait(None if end is None else end - time.monotonic()):
                     self._mark_closed(peer)
-                    silence = f"silent for {self.peer_timeout:g} s"
+                    problem = f"silent for {self.peer_timeout:g} s"
                     raise PeerSilentError(
-                        peer, silence + self._describe_step(), self.current_step()
+                        peer, problem + self._describe_step(), self.current_step()
                     )
-            header, array = box.popleft()
+            header, array = inbox.popleft()
             self._hub.backlog_bytes[peer, self.name] -= array.nbytes
             self._hub.changed.notify_all()
         try:
@@ -89,37 +89,37 @@ class MemoryChannel(Channel):
         return array
 
     def has_pending(self, peer: str, stream: int = 0) -> bool:
-        """Tell whether the mailbox holds an array of a peer."""
+        """Return whether the inbox contains an array from a peer."""
         with self._hub.changed:
             return bool(self._hub.inboxes[peer, self.name, stream])
 
     def flush(self) -> None:
-        """Do nothing: what was sent is in the mailbox."""
+        """Do nothing: sent arrays are in the inbox at once."""
 
     def backlog(self, peer: str) -> int:
-        """Return how many bytes the peer has not taken out of its mailbox yet."""
+        """Return the bytes that the peer has not taken out of its inbox yet."""
         with self._hub.changed:
-            return self._waiting(peer)
+            return self._count_backlog(peer)
 
     def wait_for_backlog(self, limit: int, peers: Sequence[str]) -> None:
-        """Wait until one of these peers has taken enough out of its mailbox."""
+        """Wait until one of these peers has taken enough out of its inbox."""
         with self._hub.changed:
-            while all(self._waiting(peer) > limit for peer in peers):
+            while all(self._count_backlog(peer) > limit for peer in peers):
                 for peer in peers:
                     if peer in self._hub.closed_by:
                         self._raise_peer_disconnected(peer, self._describe_step())
                 self._hub.changed.wait()
 
-    def _waiting(self, peer: str) -> int:
+    def _count_backlog(self, peer: str) -> int:
         return self._hub.backlog_bytes[self.name, peer]
 
     def close(self, timeout: float | None = None) -> None:
-        """Let the peers know that nothing more will come."""
+        """Disconnect: peers receive no more arrays."""
         with self._hub.changed:
             self._mark_closed(None)
 
     def abort(self) -> None:
-        """Let the peers know that nothing more will come."""
+        """Disconnect: peers receive no more arrays."""
         self.close()
 
     def _mark_closed(self, cause: str | None) -> None:
@@ -127,10 +127,10 @@ class MemoryChannel(Channel):
         self._hub.changed.notify_all()
 
     def _raise_peer_disconnected(self, peer: str, location: str) -> NoReturn:
-        """Leave because a peer has gone, and pass on whom that one blames."""
-        culprit = self._hub.closed_by[peer]
-        self._mark_closed(culprit or peer)
-        reason = f"gave up, having lost {culprit}" if culprit else "has gone"
+        """Disconnect because a peer has, and pass on the cause that the peer reported."""
+        cause = self._hub.closed_by[peer]
+        self._mark_closed(cause or peer)
+        reason = f"gave up, having lost {cause}" if cause else "has gone"
         raise PeerLostError(peer, reason + location, self.current_step())
 
 
@@ -139,8 +139,8 @@ def create_memory_channels(
 ) -> dict[str, MemoryChannel]:
     """Return connected channels, one for each name.
 
-    By default there is no deadline: a thread that computes shows no signs of life, and one that
-    ends closes its channel.
+    There is no timeout by default: a running thread sends no heartbeats, and a thread that ends
+    closes its channel.
     """
     hub = _Hub(names)
     return {name: MemoryChannel(name, hub, peer_timeout) for name in names}

@@ -1,37 +1,19 @@
-"""The rendezvous of a session's members in any order, and the failure notices to them.
+"""The rendezvous of a session's members, in any order, and the failure notices to them.
 
-Of two members the one that stands first in the list listens and the other connects, again and again
-until it succeeds or time is up. On every connection both greet and prove who they are
-(`transport.greeting`).
+Of two members, the first one in the member list listens; the other connects, and retries until it
+succeeds or a timeout passes. Both authenticate each other on every connection
+(`transport.handshake`).
 
-Until all are there, whoever was found may die or freeze (`transport.arrivals`), and come again: its
-newest connection counts.
+Two events end the waiting early. First, an authenticated member reports that it, or another member,
+cannot join (`notify_failure`). It is believed, because it could just as well stay away. Second,
+whatever answers at a member's address fails to authenticate as this member for several seconds.
+Whoever controls the address can keep the member away in any case.
 
-Two things end the waiting before its time. One is a member that proves who it is and says that it,
-or another one, cannot take part (`transport.farewell`). It could as well stay away, so it is
-believed. The other is somebody at the address of a member who cannot prove to be that member, for
-as long as we have patience. Whoever controls that address can keep the member from us anyway.
-
-Whoever calls us and is refused never ends our waiting: anybody may call, under any name. But if it
-came under the name of a member, we look who is at that member's address. A member that has lost its
-keys answers there, and cannot prove anything, either; a stranger who calls from elsewhere does not.
-There we only mind those who say that they are the member. The address of one that calls us may not
-be open to us, so anything else may be there.
-
-Waiting may last for days. Whoever has come shows every few seconds that it is still there, so one
-that froze, or whose machine lost its power, is noticed as soon as in the middle of a program.
-
-One that has met everybody already may have sent its first words: they are kept for the program.
-
-Whoever fails before all have met calls all others, and is there to be called by them, for a moment:
-it greets as at any meeting, and says what failed instead of going on. Only who proves to be a
-member is told, and only who proves to be one is believed.
-
-Without its keys a member cannot tell anything. It shows that it has none, where it is called, until
-the others have given it up; those that it should call find that out where it should be reached
-(`transport.mesh`).
-
-It ends as soon as everybody was told who is there. Where nobody is, that is almost at once.
+A refused caller never ends the waiting, because anybody can call under any name. But if it used the
+name of a member, we probe the member's address. A member that has lost its keys answers there, and
+fails to authenticate; an unauthenticated peer that calls from elsewhere does not answer there. The
+probe counts only answers in the name of the member: the address of a caller may be closed to us, so
+anything else can answer there.
 """
 
 from __future__ import annotations
@@ -59,16 +41,22 @@ from privet.transport.handshake import (
 from privet.transport.tls import Identity
 
 PEER_TIMEOUT_SECONDS = 10.0
-"""Without a sign of life for so long, a peer is given up."""
+"""A peer without a heartbeat for this long is lost."""
 WaitCallback = Callable[[str, Sequence[str]], None]
-"""Is told, while others are missing, for whom we wait and why, and their names."""
+"""Receives, while members are missing, a text with the reasons, and the members' names."""
 _EXPLAINED_RANKS = (CauseRank.SELF_REPORTED, CauseRank.BLAMES_OTHER)
 MAX_EARLY_BYTES = 1 << 24
-"""How many bytes anybody may send before all others are there."""
+"""Limit for the bytes that a peer can send before all members are connected."""
 
 
 class AcceptedPeers:
-    """The connections to those who have come."""
+    """The connections to peers that are connected while others are still missing.
+
+    An accepted peer can fail or freeze, and connect again: its newest connection counts. The
+    waiting can last for days, so peers exchange heartbeats every few seconds, and a frozen peer is
+    noticed as soon as during a program. A peer that already has all its connections can send its
+    first messages: they are kept for the program.
+    """
 
     def __init__(
         self, names: Iterable[str], peer_timeout: float, relatives: Relatives = NO_RELATIVES
@@ -80,7 +68,7 @@ class AcceptedPeers:
         self._last_heartbeat = time.monotonic()
 
     def add(self, peer: str, sock: socket.socket) -> None:
-        """Take note that somebody has come; of one that came before, the newest counts."""
+        """Add a connected peer; replace an earlier connection of the same peer."""
         self.disconnect(peer)
         sock.setblocking(False)
         self.connections[peer] = PeerConnection(
@@ -88,30 +76,30 @@ class AcceptedPeers:
         )
 
     def disconnect(self, *peers: str) -> None:
-        """Hang up on some of them."""
+        """Close the connections of some peers."""
         for peer in peers:
             if peer in self.connections:
                 self.connections.pop(peer).sock.close()
 
     def poll(self) -> dict[str, str]:
-        """Show life to all, and see whether they live; return who is gone again, and how."""
+        """Send heartbeats, read from all peers, and return disconnected ones with the reasons."""
         now = time.monotonic()
-        showing = now - self._last_heartbeat > self._peer_timeout / 5
-        if showing:
+        is_heartbeat_due = now - self._last_heartbeat > self._peer_timeout / 5
+        if is_heartbeat_due:
             self._last_heartbeat = now
-        gone = {}
-        for peer, link in list(self.connections.items()):
-            if link.inbox_bytes < MAX_EARLY_BYTES:
-                link.read()
+        disconnected = {}
+        for peer, connection in list(self.connections.items()):
+            if connection.inbox_bytes < MAX_EARLY_BYTES:
+                connection.read()
             else:
-                link.last_heard = now  # it is we who do not listen
-            if showing and link.error is None:
-                link.send_control(HEARTBEAT_FRAME)
-            trouble = self._find_problem(link, now)
-            if trouble is not None:
-                gone[peer] = f"was here, but {trouble}"
+                connection.last_heard = now  # we do not read from it: it is not silent
+            if is_heartbeat_due and connection.error is None:
+                connection.send_control(HEARTBEAT_FRAME)
+            problem = self._find_problem(connection, now)
+            if problem is not None:
+                disconnected[peer] = f"was here, but {problem}"
                 self.disconnect(peer)
-        return gone
+        return disconnected
 
     def _find_problem(self, connection: PeerConnection, now: float) -> str | None:
         if connection.error is None:
@@ -126,14 +114,14 @@ class AcceptedPeers:
 
 
 _RETRY_SECONDS = 0.1
-# After a refusal there is something to be mended first, so we call less often, and not for long.
+# After a refusal somebody must fix the cause first, so we call less often, and not for long.
 _REFUSED_RETRY_SECONDS = 1.0
 _REFUSED_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
 class Member:
-    """Where a member of the session is reached, and who it must prove to be."""
+    """A member of the session: its address, and the fingerprint that it must authenticate with."""
 
     name: str
     host: str
@@ -166,30 +154,30 @@ def connect_members(
 ) -> dict[str, PeerConnection]:
     """Return connections to the named peers (by default to all other members).
 
-    Who has come is missing again if it hangs up, or shows no life for `peer_timeout` seconds. Of
-    its kin, whom each has beside these, the others may hear that one was lost.
-    Raises PeerLostError that names everyone who could not be reached, where, and why; it is a
-    PeerFailedError if somebody cannot take part. The listener stays open, for the caller to close.
+    A connected peer is missing again if it disconnects, or sends nothing for `peer_timeout`
+    seconds. Failure notices can name `relatives`, to which these members are not connected.
+    Raises PeerLostError with all unreachable members, their addresses and the reasons, or
+    PeerFailedError if a member cannot join. The listener stays open, for the caller to close.
     """
     if identity is None and any(member.fingerprint is not None for member in members):
         raise ParameterError("identity: members with fingerprints are met over TLS, with one's own")
-    arrivals = AcceptedPeers([member.name for member in members], peer_timeout, relatives)
-    meeting = _Rendezvous(name, members, listener, session_id, identity, peers, arrivals)
-    return meeting.run(timeout, on_wait)
+    accepted = AcceptedPeers([member.name for member in members], peer_timeout, relatives)
+    rendezvous = _Rendezvous(name, members, listener, session_id, identity, peers, accepted)
+    return rendezvous.run(timeout, on_wait)
 
 
 def accept_connections(
     listener: socket.socket, answer: Callable[[socket.socket], None], stopped: threading.Event
 ) -> None:
-    """Hand every connection that comes to a thread of its own, until it is over."""
-    with contextlib.suppress(OSError):  # closed already, by who was interrupted
+    """Answer every accepted connection in a separate thread, until `stopped` is set."""
+    with contextlib.suppress(OSError):  # closed already, after an interruption
         listener.settimeout(_RETRY_SECONDS)
     while not stopped.is_set():
         try:
             connection, _ = listener.accept()
         except TimeoutError:
             continue
-        except OSError:  # a caller that is gone already, or too many at once
+        except OSError:  # the caller has disconnected, or too many at once
             stopped.wait(_RETRY_SECONDS)
             continue
         connection.settimeout(HANDSHAKE_TIMEOUT_SECONDS)
@@ -205,7 +193,7 @@ class _Rendezvous:
         session_id: bytes,
         identity: Identity | None,
         peers: Sequence[str] | None,
-        arrivals: AcceptedPeers,
+        accepted: AcceptedPeers,
     ) -> None:
         assert len(session_id) == SESSION_ID_BYTES
         self.members = {member.name: member for member in members}
@@ -217,28 +205,29 @@ class _Rendezvous:
         )
         self.callers = {peer for peer in wanted if order.index(peer) > order.index(name)}
         self.callees = {peer for peer in wanted if order.index(peer) < order.index(name)}
-        self.accepted = arrivals
-        self.connections = arrivals.connections
+        self.accepted = accepted
+        self.connections = accepted.connections
         self.problems: dict[str, str] = {}
         self.unauthenticated: deque[str] = deque(
             maxlen=8
-        )  # anybody may call: enough to find a cause
+        )  # anybody can call: enough to find a cause
         self.probed: set[str] = set()
         self.failure: PeerFailedError | None = None
         self.changed = threading.Condition()
         self.stopped = threading.Event()
 
     def run(self, timeout: float, on_wait: WaitCallback | None) -> dict[str, PeerConnection]:
-        answering = threading.Thread(
+        answer_thread = threading.Thread(
             target=accept_connections,
             args=(self.listener, self._answer_call, self.stopped),
             daemon=True,
         )
-        calling = [
-            threading.Thread(target=self._call_peer, args=(p,), daemon=True) for p in self.callees
+        call_threads = [
+            threading.Thread(target=self._call_peer, args=(peer,), daemon=True)
+            for peer in self.callees
         ]
         try:
-            for thread in (answering, *calling):
+            for thread in (answer_thread, *call_threads):
                 thread.start()
             self._wait(timeout, on_wait)
         except BaseException:
@@ -246,15 +235,15 @@ class _Rendezvous:
             raise
         finally:
             self.stopped.set()
-            if answering.is_alive():
-                answering.join()
-        for thread in calling:
+            if answer_thread.is_alive():
+                answer_thread.join()
+        for thread in call_threads:
             thread.join(HANDSHAKE_TIMEOUT_SECONDS + 1)
         return self.connections
 
     def _wait(self, timeout: float, on_wait: WaitCallback | None) -> None:
-        """Return when all are found; raise PeerLostError when they will not be, or time is up."""
-        start = told = time.monotonic()
+        """Return when all peers are connected; raise PeerLostError on a failure or timeout."""
+        start = reported_at = time.monotonic()
         with self.changed:
             while missing := self._missing():
                 if self.failure is not None:
@@ -267,14 +256,14 @@ class _Rendezvous:
                         f"not reached within {timeout:g} s: {self._explain(missing)}"
                         + (f"; refused: {refused}" if refused else ""),
                     )
-                if on_wait is not None and now - told >= 1.0:
-                    told = now
+                if on_wait is not None and now - reported_at >= 1.0:
+                    reported_at = now
                     on_wait(f"waiting for {self._explain(missing)} ({now - start:.0f} s)", missing)
                 self.changed.wait(0.1)
-            self.stopped.set()  # before anybody else could come, and take a place that is filled
+            self.stopped.set()  # before another connection could replace one of these
 
     def _missing(self) -> list[str]:
-        """Return who has not come yet, or has gone again."""
+        """Return the peers that are not connected yet, or disconnected again."""
         self.problems |= self.accepted.poll()
         return sorted((self.callers | self.callees) - set(self.connections))
 
@@ -291,7 +280,7 @@ class _Rendezvous:
         return f"{peer} at {member.host}:{member.port} ({self.problems.get(peer, 'no answer yet')})"
 
     def _call_peer(self, peer: str) -> None:
-        """Call a peer until all are there, or what answers has refused us for too long."""
+        """Call a peer until all peers are connected, or the handshake was refused for too long."""
         refused_since = math.inf
         while not self.stopped.is_set():
             pause = _RETRY_SECONDS
@@ -306,10 +295,10 @@ class _Rendezvous:
                 pause = _REFUSED_RETRY_SECONDS
             self.stopped.wait(pause)
 
-    def _look_for(self, peer: str) -> None:
-        """See who is at the address of one that should call us, once a caller was not that one.
+    def _probe_address(self, peer: str) -> None:
+        """Probe the address of a peer, after an unauthenticated caller used its name.
 
-        We begin later than it did, so that it gives up before us: there is something to be mended.
+        The probe starts later than the caller's attempts, so that the caller gives up before us.
         """
         refused_since = math.inf
         while not self.stopped.wait(_REFUSED_RETRY_SECONDS):
@@ -328,7 +317,7 @@ class _Rendezvous:
             self._shake_hands(connection, {peer}, is_client=True)
 
     def _give_up_if_refused(self, peer: str, error: HandshakeRefusedError, since: float) -> float:
-        """Give a peer up if it was refused for too long; return since when it is."""
+        """Fail if a peer was refused for too long; return the start of the refusals."""
         self.problems[peer] = str(error)
         now = time.monotonic()
         if now - since >= _REFUSED_SECONDS:
@@ -361,10 +350,10 @@ class _Rendezvous:
             if peer in self.probed:
                 return
             self.probed.add(peer)
-        threading.Thread(target=self._look_for, args=(peer,), daemon=True).start()
+        threading.Thread(target=self._probe_address, args=(peer,), daemon=True).start()
 
     def _shake_hands(self, sock: socket.socket, expected: set[str], *, is_client: bool) -> None:
-        """Greet whoever is there. It is found if it goes on, and we meet at this end."""
+        """Run the handshake; accept the peer if it continues, in the expected direction."""
         peer, sock, failure = self.handshake.run(sock, expected, is_client=is_client)
         with self.changed:
             if failure is not None:
@@ -382,18 +371,20 @@ class _Rendezvous:
 
     def _make_failure_error(self, reporter: str, failure: FailureNotice) -> PeerFailedError:
         if failure.member == self.handshake.name:
-            seen = self._explain(self._missing())
-            return PeerFailedError(reporter, f"found that there is no agreement with us: {seen}")
-        told = failure.describe(reporter)
-        if failure.member in self.problems:  # what we saw ourselves tells more than a code
-            told += f"; we saw {self._explain([failure.member])}"
-        return PeerFailedError(failure.member, told, failure.exit_code)
+            explanation = self._explain(self._missing())
+            return PeerFailedError(
+                reporter, f"found that there is no agreement with us: {explanation}"
+            )
+        problem = failure.describe(reporter)
+        if failure.member in self.problems:  # a local observation says more than an exit code
+            problem += f"; we saw {self._explain([failure.member])}"
+        return PeerFailedError(failure.member, problem, failure.exit_code)
 
 
 _ANY_SESSION = bytes(SESSION_ID_BYTES)
-# Those who wait and whose address is not open to us call us ten times a second.
+# Waiting members whose addresses are closed to us call us ten times a second.
 _LISTEN_SECONDS = 0.3
-# How long a call may take, ours or theirs.
+# Limit for a call in either direction.
 _CALL_SECONDS = 2.0
 _QUIET_SECONDS = 2.0
 _MAX_NOTIFY_SECONDS = 10.0
@@ -406,24 +397,31 @@ def notify_failure(
     listener: socket.socket | None,
     identity: Identity | None,
 ) -> tuple[list[str], list[str]]:
-    """Tell all members who are there of a failure, ours or another's.
+    """Send a failure notice, about the local member or another one, to all running members.
 
-    Returns who was told, and who is there and was not, as we could not prove who we are.
+    We call all other members, and answer their calls for a moment, with the handshake of a
+    rendezvous and the notice at its end. Only an authenticated member receives the notice, and
+    members believe only an authenticated member. Without its keys, a member cannot send a notice.
+    It shows that it has no certificate to its callers, until they have given it up; members that it
+    should call find out by a probe of its address.
+
+    Returns as soon as all running members have received the notice: almost at once without any.
+    Returns the notified members, and the running members that have refused us as unauthenticated.
     """
-    farewell = _FailureNotifier(failure, name, members, identity)
-    farewell.run(listener)
-    refused = set(farewell.refused_at) - farewell.notified - {failure.member}
+    notifier = _FailureNotifier(failure, name, members, identity)
+    notifier.run(listener)
+    refused = set(notifier.refused_at) - notifier.notified - {failure.member}
     order = [member.name for member in members]
-    return sorted(farewell.notified, key=order.index), sorted(refused, key=order.index)
+    return sorted(notifier.notified, key=order.index), sorted(refused, key=order.index)
 
 
 def is_member_running_at(name: str, address: tuple[str, int], identity: Identity) -> bool:
-    """Tell whether somebody of our name and certificate is at an address: a process of ours."""
-    greeter = Handshake(name, {name: identity.fingerprint}, _ANY_SESSION, identity)
-    until = time.monotonic() + _CALL_SECONDS
+    """Return whether a process with our name and certificate is running at an address."""
+    handshake = Handshake(name, {name: identity.fingerprint}, _ANY_SESSION, identity)
+    deadline = time.monotonic() + _CALL_SECONDS
     try:
         with socket.create_connection(address, timeout=_CALL_SECONDS) as connection:
-            greeter.exchange_hellos(connection, {name}, until, is_client=True)
+            handshake.exchange_hellos(connection, {name}, deadline, is_client=True)
     except (OSError, HandshakeRefusedError):
         return False
     return True
@@ -451,14 +449,17 @@ class _FailureNotifier:
         self.stopped = threading.Event()
 
     def run(self, listener: socket.socket | None) -> None:
-        calls = [
-            threading.Thread(target=self._call_peer, args=(p,), daemon=True) for p in self.others
+        call_threads = [
+            threading.Thread(target=self._call_peer, args=(peer,), daemon=True)
+            for peer in self.others
         ]
-        answers = []
+        answer_threads = []
         if listener is not None:
-            given = (listener, self._answer_call, self.stopped)
-            answers = [threading.Thread(target=accept_connections, args=given, daemon=True)]
-        for thread in (*answers, *calls):
+            arguments = (listener, self._answer_call, self.stopped)
+            answer_threads = [
+                threading.Thread(target=accept_connections, args=arguments, daemon=True)
+            ]
+        for thread in (*answer_threads, *call_threads):
             thread.start()
         start = time.monotonic()
         try:
@@ -467,23 +468,25 @@ class _FailureNotifier:
                     self.changed.wait(0.05)
         finally:
             self.stopped.set()
-            for thread in answers:  # the listener is not ours to close
+            for thread in answer_threads:  # the caller closes the listener
                 thread.join()
 
     def _can_notify_more(self, start: float, *, listening: bool) -> bool:
-        """Tell whether somebody may still be told."""
+        """Return whether a member may still be reached."""
         now = time.monotonic()
-        left = set(self.others) - self.notified
-        if listening and self.callers & left and now - start < _LISTEN_SECONDS:
+        remaining = set(self.others) - self.notified
+        if listening and self.callers & remaining and now - start < _LISTEN_SECONDS:
             return True
-        if (self.n_answering or left - self.attempted) and now - start < _CALL_SECONDS:
-            return bool(left)
-        # Whose failure it is may be there as well, without its keys: that need not be waited for.
-        left.discard(self.failure.member)
-        there = {
-            peer for peer in left if now - self.refused_at.get(peer, -math.inf) < _QUIET_SECONDS
+        if (self.n_answering or remaining - self.attempted) and now - start < _CALL_SECONDS:
+            return bool(remaining)
+        # Do not wait for the failed member, which may be running without its keys.
+        remaining.discard(self.failure.member)
+        running = {
+            peer
+            for peer in remaining
+            if now - self.refused_at.get(peer, -math.inf) < _QUIET_SECONDS
         }
-        return bool(there) and now - start < _MAX_NOTIFY_SECONDS
+        return bool(running) and now - start < _MAX_NOTIFY_SECONDS
 
     def _call_peer(self, peer: str) -> None:
         address = self.others[peer].host, self.others[peer].port
@@ -494,7 +497,7 @@ class _FailureNotifier:
                 self._shake_hands(connection, {peer}, is_client=True)
             except HandshakeRefusedError:
                 pause = _REFUSED_RETRY_SECONDS
-            except OSError:  # it is not there
+            except OSError:  # nothing answers
                 pass
             with self.changed:
                 self.attempted.add(peer)

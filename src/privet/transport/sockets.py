@@ -1,15 +1,14 @@
 """Channels over connected sockets, and the attribution of failures to the peer at fault.
 
-The thread that waits for an array does the reading and writing itself, so a round of small
-messages costs no hand-over between threads; if several wait, one of them does it for all. While all
-compute, another thread looks in fifty times a second: it moves what is ready to be moved, so that
-transfers go on, and sends signs of life.
+The thread that waits for an array reads and writes the sockets itself, so a round of small messages
+needs no switch between threads; if several threads wait, one of them does it for all. While all
+threads compute, a ticker thread moves bytes that are ready fifty times a second, so that transfers
+continue, and sends heartbeats.
 
-When a peer fails, the others are told who it was before they are hung up on. When all that we know
-is what one peer says of another, we look at that other one for a moment before we repeat it.
-
-Whoever loses a peer tells the others whom, and hangs up on them. So of several who have failed,
-some did because of others, and say so.
+A channel that loses a peer sends a failure notice with the peer's name to its other peers, and then
+disconnects from them. Therefore several peers can fail because of one, and report it. If another
+peer's notice is the only evidence against a peer, the channel watches that peer briefly before it
+repeats the report.
 """
 
 from __future__ import annotations
@@ -39,89 +38,93 @@ from privet.transport.rendezvous import PEER_TIMEOUT_SECONDS
 
 
 def find_likely_causes(connections: Collection[PeerConnection]) -> list[PeerConnection]:
-    """Return those that failed, and of these those that are the least likely to have followed."""
-    failed = [link for link in connections if link.error is not None]
-    least = min((link.cause_rank for link in failed), default=CauseRank.UNEXPLAINED)
-    return [link for link in failed if link.cause_rank == least]
+    """Return the failed peers that are least likely to have failed because of another one."""
+    failed = [connection for connection in connections if connection.error is not None]
+    lowest_rank = min(
+        (connection.cause_rank for connection in failed), default=CauseRank.UNEXPLAINED
+    )
+    return [connection for connection in failed if connection.cause_rank == lowest_rank]
 
 
 def is_cause_uncertain(connections: Collection[PeerConnection]) -> bool:
-    """Tell whether a peer that seems to be well may turn out to have failed first."""
-    well = {hash_name(link.peer) for link in connections if link.error is None}
+    """Return whether a peer without a known failure may turn out to have failed first."""
+    well = {hash_name(connection.peer) for connection in connections if connection.error is None}
     return any(
-        link.blamed_hash in well
-        or (link.cause_rank in (CauseRank.BROKEN_OFF, CauseRank.AFTER_GOODBYE) and well)
-        for link in find_likely_causes(connections)
+        connection.cause_hash in well
+        or (connection.cause_rank in (CauseRank.BROKEN_OFF, CauseRank.AFTER_GOODBYE) and well)
+        for connection in find_likely_causes(connections)
     )
 
 
 def attribute_failure(
-    links: Sequence[PeerConnection], location: str, step: str | None = None
+    connections: Sequence[PeerConnection], location: str, step: str | None = None
 ) -> PeerError:
-    """Return the error of the first link, which mentions the others."""
-    errors = [link.error for link in links if link.error is not None]
-    also = "".join(f"; also {error}" for error in errors[1:])
-    error = type(errors[0])(errors[0].peer, f"{errors[0].problem}{location}{also}", step)
-    error.cause_rank = links[0].cause_rank
+    """Return the error of the first connection, with the errors of the others in its text."""
+    errors = [connection.error for connection in connections if connection.error is not None]
+    further = "".join(f"; also {error}" for error in errors[1:])
+    error = type(errors[0])(errors[0].peer, f"{errors[0].problem}{location}{further}", step)
+    error.cause_rank = connections[0].cause_rank
     return error
 
 
 def require_goodbyes(connections: Collection[PeerConnection], peer_timeout: float) -> None:
-    """Raise PeerError if somebody did not say goodbye, and blame who failed, if anybody did."""
-    missed = [link for link in connections if not link.said_goodbye]
-    failed = find_likely_causes(missed)
-    for link in [] if failed else missed:
-        heard = (
-            "only signs of life" if time.monotonic() - link.last_heard < peer_timeout else "nothing"
+    """Raise PeerError if a peer sent no goodbye; name the failed peers, if any."""
+    missing = [connection for connection in connections if not connection.said_goodbye]
+    failed = find_likely_causes(missing)
+    for connection in [] if failed else missing:
+        received = (
+            "only signs of life"
+            if time.monotonic() - connection.last_heard < peer_timeout
+            else "nothing"
         )
-        link.error = PeerSilentError(link.peer, f"{heard} heard from it")
-    if missed:
-        raise attribute_failure(failed or missed, " before its goodbye")
+        connection.error = PeerSilentError(connection.peer, f"{received} heard from it")
+    if missing:
+        raise attribute_failure(failed or missing, " before its goodbye")
 
 
 def find_cause_hash(error: BaseException | None, connections: Mapping[str, PeerConnection]) -> int:
-    """Return the tag of the one whose failure an error was, or 0: it was our own."""
+    """Return the hash of the peer that caused an error, or 0 for our own failure."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPT_HASH
-    who = error.peer if isinstance(error, PeerError) else None
-    if who is None:
+    peer = error.peer if isinstance(error, PeerError) else None
+    if peer is None:
         return 0
-    if any(hash_relative(who) in link.relatives for link in connections.values()):
-        return hash_relative(who)
-    return hash_name(who) if who in connections else 0
+    if any(hash_relative(peer) in connection.relatives for connection in connections.values()):
+        return hash_relative(peer)
+    return hash_name(peer) if peer in connections else 0
 
 
 def send_failure_notices(
     connections: Iterable[PeerConnection], cause_hash: int, reporter_hash: int
 ) -> None:
-    """Tell the peers whom we lost; but the culprit itself, who told us so."""
-    for link in connections:
-        tag = hash_name(link.peer)
-        reason = reporter_hash if tag == cause_hash else cause_hash
-        if link.error is None and tag != reason:
-            link.send_control(FAILURE_FRAME, reason)
+    """Send the cause to all peers; the peer that is the cause gets the reporter's hash instead."""
+    for connection in connections:
+        peer_hash = hash_name(connection.peer)
+        reason = reporter_hash if peer_hash == cause_hash else cause_hash
+        if connection.error is None and peer_hash != reason:
+            connection.send_control(FAILURE_FRAME, reason)
 
 
 def mark_missing_peers(
     awaited: Iterable[PeerConnection], started: float, peer_timeout: float, *, sending: bool
 ) -> None:
-    """Note of peers whom we wait for since then that they have ended, or were silent for too long.
+    """Mark awaited peers as failed that have ended, or were silent for too long since `started`.
 
-    If we wait for them to take what we send: of those who have not taken it all.
+    With `sending`, mark only peers that have not received all queued bytes.
     """
     now = time.monotonic()
-    for link in awaited:
-        if link.error is not None or (sending and not link.outgoing):
+    for connection in awaited:
+        if connection.error is not None or (sending and not connection.outgoing):
             continue
-        if link.said_goodbye:
-            link.error = PeerLostError(link.peer, "has ended its part")
-        elif now - max(link.last_heard, started) > peer_timeout:
-            silence = f"nothing heard from it for {peer_timeout:g} s"
-            link.error = PeerSilentError(link.peer, silence)
+        if connection.said_goodbye:
+            connection.error = PeerLostError(connection.peer, "has ended its part")
+        elif now - max(connection.last_heard, started) > peer_timeout:
+            problem = f"nothing heard from it for {peer_timeout:g} s"
+            connection.error = PeerSilentError(connection.peer, problem)
 
 
 class Poller:
-    """Connections, and what each of them is watched for."""
+    """Polls connections for their events; other threads can wake it."""
 
     def __init__(self) -> None:
         self._poll = select.poll()
@@ -131,46 +134,48 @@ class Poller:
         self._poll.register(self._wake_receiver, select.POLLIN)
         self._is_waiting = self._closed = False
 
-    def watch(self, sock: socket.socket, interest: int) -> None:
-        """Watch a connection for something; for nothing at all, if that is negative."""
-        if interest >= 0:
-            self._poll.register(sock, interest)
+    def watch(self, sock: socket.socket, events: int) -> None:
+        """Set the poll events of a connection; a negative value ends polling."""
+        if events >= 0:
+            self._poll.register(sock, events)
         else:
             self._poll.unregister(sock)
         self.wake()
 
     def wait(self, seconds: float, lock: threading.Condition) -> list[tuple[int, int]]:
-        """Return which connections are ready, and for what; wait for one so long.
+        """Return the ready connections and their events; wait for `seconds` at most.
 
-        Whoever waits lets go of the lock, so that others can send, and watch for more.
+        Waiting releases the lock, so that other threads can send, and change the poll events.
         """
         self._is_waiting = seconds > 0
         if not self._is_waiting:
-            found = self._poll.poll(0)
+            events = self._poll.poll(0)
         else:
             lock.release()
             try:
-                found = self._poll.poll(1000 * seconds)
+                events = self._poll.poll(1000 * seconds)
             finally:
                 lock.acquire()
                 self._is_waiting = False
         if self._closed:
             self._wake_receiver.close()
             return []
-        ear = self._wake_receiver.fileno()
-        if any(descriptor == ear for descriptor, _ in found):
+        wake_descriptor = self._wake_receiver.fileno()
+        if any(descriptor == wake_descriptor for descriptor, _ in events):
             with contextlib.suppress(BlockingIOError):
                 self._wake_receiver.recv(1 << 12)
-        return [(descriptor, event) for descriptor, event in found if descriptor != ear]
+        return [
+            (descriptor, event) for descriptor, event in events if descriptor != wake_descriptor
+        ]
 
     def wake(self) -> None:
-        """Have the thread that waits, if one does, look again at once."""
+        """Wake the waiting thread, if any, to poll again."""
         if self._is_waiting:
             with contextlib.suppress(BlockingIOError):
                 self._wake_sender.send(b"!")
 
     def close(self) -> None:
-        """Free what ringing takes; whoever waits is woken, and frees the rest."""
+        """Close the wake sockets; a waiting thread is woken, and closes its end."""
         if self._closed:
             return
         self._closed = True
@@ -181,7 +186,7 @@ class Poller:
 
 
 _TICK_SECONDS = 0.02
-# How long the failure of one peer may take to show, once another one told us of it.
+# Time for the failure of a peer to show, after a notice from another one.
 _ATTRIBUTION_SECONDS = 0.5
 
 
@@ -199,24 +204,28 @@ class SocketChannel(Channel):
     ) -> None:
         super().__init__(name, peer_timeout)
         self.linked_channel: SocketChannel | None = None
-        """Another one of ours: who waits on this one wants to know whom that one has lost."""
+        """Another local channel: waiting on this channel also raises its failures."""
         self._connections = dict(connections)
-        self._by_descriptor = {link.sock.fileno(): link for link in self._connections.values()}
+        self._by_descriptor = {
+            connection.sock.fileno(): connection for connection in self._connections.values()
+        }
         self._inbox_limit = inbox_limit
         self._poller = Poller()
         self._lock = threading.Condition(threading.Lock())
-        """Held by whoever looks at the links; all are told when something has moved."""
+        """Held by the thread that uses the connections; notified after bytes have moved."""
         self._pumping = False
         self._closed = threading.Event()
         self._failure: PeerError | None = None
         self._is_closing = False
         self._last_heartbeat = time.monotonic()
-        for link in self._connections.values():
-            link.reader.limit = frame_limit
-            link.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._poller.watch(link.sock, link.poll_events)
-            self._watch(link)
-        self._ticker = threading.Thread(target=self._tick, name=f"links of {name}", daemon=True)
+        for connection in self._connections.values():
+            connection.reader.limit = frame_limit
+            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._poller.watch(connection.sock, connection.poll_events)
+            self._watch(connection)
+        self._ticker = threading.Thread(
+            target=self._tick, name=f"connections of {name}", daemon=True
+        )
         self._ticker.start()
 
     @property
@@ -233,8 +242,8 @@ class SocketChannel(Channel):
     def receive(self, peer: str, expected: Expected, tag: int = 0, stream: int = 0) -> Array:
         """Wait for the next array from a peer on one stream."""
 
-        def receive(*due: Any) -> Array:
-            return self._receive(self._connections[peer], Expected(*due), tag, stream)
+        def receive(*frame: Any) -> Array:
+            return self._receive(self._connections[peer], Expected(*frame), tag, stream)
 
         with self._lock:
             return frames.assemble_frames(*expected, receive)
@@ -261,16 +270,16 @@ class SocketChannel(Channel):
             except PeerError as error:
                 self._fail(error, connection)
 
-        def has_come() -> bool:
-            begun = connection.reader.partial_header
-            if not inbox and begun is not None and begun.stream == stream:
-                check(begun)  # or it could make us wait, and fill our memory
+        def has_arrived() -> bool:
+            partial_header = connection.reader.partial_header
+            if not inbox and partial_header is not None and partial_header.stream == stream:
+                check(partial_header)  # else the peer could block us, and fill our memory
             return bool(inbox)
 
         if not inbox:
             connection.n_waiting_threads += 1
             self._watch(connection)
-            self._wait(has_come, [connection])
+            self._wait(has_arrived, [connection])
             connection.n_waiting_threads -= 1
         check(inbox[0][0])
         array = connection.pop_array(stream)
@@ -278,13 +287,13 @@ class SocketChannel(Channel):
         return array
 
     def has_pending(self, peer: str, stream: int = 0) -> bool:
-        """Tell whether an array waits that the thread which looks in has taken in, or none will."""
+        """Return whether the inbox has an array on a stream, or the peer is lost; does not read."""
         return (
             bool(self._connections[peer].inbox[stream]) or self._connections[peer].error is not None
         )
 
     def raise_if_disconnected(self) -> None:
-        """Raise if a peer is lost, without waiting for any."""
+        """Raise if a peer is lost, without waiting."""
         with self._lock:
             if self._failure is not None:
                 self._raise_closed(None)
@@ -292,62 +301,80 @@ class SocketChannel(Channel):
                 self._fail_if_disconnected()
 
     def flush(self) -> None:
-        """Wait until everything handed over has left this process."""
+        """Wait until all arrays handed over have left this process."""
         with self._lock:
-            due = [link for link in self._connections.values() if link.outgoing]
-            self._wait(lambda: not any(link.outgoing for link in due), due, sending=True)
+            awaited = [
+                connection for connection in self._connections.values() if connection.outgoing
+            ]
+            self._wait(
+                lambda: not any(connection.outgoing for connection in awaited),
+                awaited,
+                sending=True,
+            )
 
     def wait_for_backlog(self, limit: int, peers: Sequence[str]) -> None:
         """Wait until the backlog of one of these peers is at most `limit`."""
-        links = [self._connections[peer] for peer in peers]
+        connections = [self._connections[peer] for peer in peers]
         with self._lock:
-            due = [link for link in links if link.outgoing]
-            self._wait(lambda: any(one.outgoing_bytes <= limit for one in links), due, sending=True)
+            awaited = [connection for connection in connections if connection.outgoing]
+            self._wait(
+                lambda: any(connection.outgoing_bytes <= limit for connection in connections),
+                awaited,
+                sending=True,
+            )
 
     def backlog(self, peer: str) -> int:
-        """Return how many bytes are handed over for a peer and have not left yet."""
+        """Return the bytes handed over for a peer that have not left yet."""
         return self._connections[peer].outgoing_bytes
 
     def connection_states(self) -> dict[str, ConnectionState]:
-        """Return how the connection to each peer is; any thread may ask."""
+        """Return the state of the connection to each peer; any thread can call this."""
         return {
-            peer: ConnectionState.from_connection(link) for peer, link in self._connections.items()
+            peer: ConnectionState.from_connection(connection)
+            for peer, connection in self._connections.items()
         }
 
     def close(self, timeout: float | None = None) -> None:
-        """Say goodbye, wait until the peers have said it, too, and hang up.
+        """Send a goodbye to all peers, wait for theirs, and disconnect.
 
-        To hang up on a peer that is still sending, if only signs of life, would make it lose what
-        we sent and it has not read yet. So we stay while it lives, but not for ever.
+        If we disconnected from a peer that is still sending, even heartbeats, it would lose bytes
+        that it has not read yet. Therefore, we wait while it is alive, up to the timeout.
         """
         with self._lock:
             if not self._closed.is_set():
                 self._is_closing = True
-                for link in self._connections.values():
-                    link.send_control(GOODBYE)
-                    self._watch(link)
+                for connection in self._connections.values():
+                    connection.send_control(GOODBYE)
+                    self._watch(connection)
                 started, timeout = time.monotonic(), timeout or self.goodbye_timeout
-                while any(link.is_alive(self.peer_timeout) for link in self._connections.values()):
+                while any(
+                    connection.is_alive(self.peer_timeout)
+                    for connection in self._connections.values()
+                ):
                     self._pump(_TICK_SECONDS)
-                    taken = time.monotonic() - started
+                    elapsed = time.monotonic() - started
                     if find_likely_causes(
-                        [link for link in self._connections.values() if not link.said_goodbye]
+                        [
+                            connection
+                            for connection in self._connections.values()
+                            if not connection.said_goodbye
+                        ]
                     ):
-                        timeout = min(timeout, taken + _ATTRIBUTION_SECONDS)
-                    if taken > timeout:
+                        timeout = min(timeout, elapsed + _ATTRIBUTION_SECONDS)
+                    if elapsed > timeout:
                         break
                 self._disconnect()
                 require_goodbyes(self._connections.values(), self.peer_timeout)
         self._ticker.join()
 
     def abort(self) -> None:
-        """Hang up at once, with a word about whose failure it is: a peer's, or our own."""
-        culprit = find_cause_hash(
+        """Send failure notices with the cause, a peer or this member, and disconnect at once."""
+        cause_hash = find_cause_hash(
             sys.exc_info()[1], self._connections
-        )  # what made our caller abort
+        )  # the error that the caller is handling
         with self._lock:
             if not self._closed.is_set():
-                send_failure_notices(self._connections.values(), culprit, culprit)
+                send_failure_notices(self._connections.values(), cause_hash, cause_hash)
             self._disconnect()
         self._ticker.join()
 
@@ -367,29 +394,31 @@ class SocketChannel(Channel):
                 self.linked_channel.raise_if_disconnected()
 
     def _fail_if_disconnected(self) -> None:
-        """Fail if a peer has: for the one that did first, as far as that can be found out soon."""
-        links = self._connections.values()
-        if all(link.error is None for link in links):
+        """Fail if a peer has failed; name the first one, as far as it can be found soon."""
+        connections = self._connections.values()
+        if all(connection.error is None for connection in connections):
             return
-        until = time.monotonic() + _ATTRIBUTION_SECONDS
-        while is_cause_uncertain(links) and (left := until - time.monotonic()) > 0:
-            self._pump(left)
-        first, *others = find_likely_causes(links)
+        deadline = time.monotonic() + _ATTRIBUTION_SECONDS
+        while is_cause_uncertain(connections) and (seconds_left := deadline - time.monotonic()) > 0:
+            self._pump(seconds_left)
+        first, *others = find_likely_causes(connections)
         error = attribute_failure([first, *others], self._describe_step(), self.current_step())
-        self._fail(error, first, first.blamed_hash)
+        self._fail(error, first, first.cause_hash)
 
-    def _fail(self, error: PeerError, connection: PeerConnection, blamed: int = 0) -> NoReturn:
-        teller, us = hash_name(connection.peer), hash_name(self.name)
+    def _fail(self, error: PeerError, connection: PeerConnection, cause_hash: int = 0) -> NoReturn:
+        reporter_hash, local_hash = hash_name(connection.peer), hash_name(self.name)
         if not self._closed.is_set():
             self._failure = error
             send_failure_notices(
-                self._connections.values(), teller if blamed in (0, us) else blamed, teller
+                self._connections.values(),
+                reporter_hash if cause_hash in (0, local_hash) else cause_hash,
+                reporter_hash,
             )
             self._disconnect()
         raise error from None
 
     def _raise_closed(self, peer: str | None) -> NoReturn:
-        """Raise why nothing is carried any more: to every thread the same."""
+        """Raise the failure that closed the channel, the same to every thread."""
         if self._failure is not None:
             raise copy.copy(self._failure)
         raise PeerLostError(
@@ -398,14 +427,14 @@ class SocketChannel(Channel):
 
     def _disconnect(self) -> None:
         self._closed.set()
-        for link in self._connections.values():
+        for connection in self._connections.values():
             with contextlib.suppress(OSError):
-                link.sock.close()
+                connection.sock.close()
         self._poller.close()
         self._lock.notify_all()
 
     def _pump(self, timeout: float) -> None:
-        """Move bytes, or have the thread that does so; wait up to `timeout` for some to move."""
+        """Move bytes, or let the thread that moves them; wait up to `timeout` seconds."""
         if self._pumping:
             self._lock.wait(timeout)
         elif not self._closed.is_set():
@@ -417,34 +446,34 @@ class SocketChannel(Channel):
                 self._lock.notify_all()
 
     def _move(self, timeout: float) -> None:
-        for link in self._connections.values():
-            if link.has_unread:
-                link.read()
-                self._watch(link)
-        unread = any(link.has_unread for link in self._connections.values())
+        for connection in self._connections.values():
+            if connection.has_unread:
+                connection.read()
+                self._watch(connection)
+        unread = any(connection.has_unread for connection in self._connections.values())
         ready = self._poller.wait(0 if unread else timeout, self._lock)
         if self._closed.is_set():  # by another thread, meanwhile
             return
         for descriptor, event in ready:
-            link = self._by_descriptor[descriptor]
+            connection = self._by_descriptor[descriptor]
             if event & select.POLLOUT:
-                link.write()
+                connection.write()
             if event & ~select.POLLOUT:
-                link.read()
-            self._watch(link)
+                connection.read()
+            self._watch(connection)
         now = time.monotonic()
         if now - self._last_heartbeat > self.peer_timeout / 5:
             self._last_heartbeat = now
-            for link in self._connections.values():
-                link.send_heartbeat(now, self._is_closing)
-                self._watch(link)
+            for connection in self._connections.values():
+                connection.send_heartbeat(now, self._is_closing)
+                self._watch(connection)
 
     def _watch(self, connection: PeerConnection) -> None:
-        """Ask to be told what the link can use."""
-        interest = connection.choose_poll_events(self._inbox_limit)
-        if interest != connection.poll_events and not self._closed.is_set():
-            connection.poll_events = interest
-            self._poller.watch(connection.sock, interest)
+        """Update the poll events of a connection."""
+        events = connection.choose_poll_events(self._inbox_limit)
+        if events != connection.poll_events and not self._closed.is_set():
+            connection.poll_events = events
+            self._poller.watch(connection.sock, events)
 
     def _tick(self) -> None:
         while not self._closed.wait(_TICK_SECONDS):

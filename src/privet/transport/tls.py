@@ -1,8 +1,8 @@
 """Identities: private keys, self-signed certificates, and their fingerprints.
 
-The fingerprint is that of the first certificate, and stays: it stands for the key. A certificate is
-renewed by another one of the same key, which is shown together with the first. Whoever knows the
-first by its fingerprint sees that the key is the same, and that the key has signed both.
+The fingerprint is that of the first certificate of a key, and never changes. A renewal is another
+certificate of the same key, which the owner shows together with the first one. A peer that knows
+the fingerprint checks that both certificates have the same key, and that the key has signed both.
 """
 
 from __future__ import annotations
@@ -28,70 +28,70 @@ from privet.errors import UnavailableError
 from privet.schema import check_name
 
 _MAX_FILE_BYTES = 1 << 20
-# What reading a file and then its content raises; a TypeError is for a key with a password.
-_UNREADABLE = (OSError, ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion)
+# Errors of reading and parsing a file; a TypeError means a key with a password.
+_READ_ERRORS = (OSError, ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion)
 
 
 def count_host_days_left(key_file: str | Path, certificate_file: str | Path) -> int:
-    """Return for how many days a host's certificate is valid; those of its issuers follow it."""
-    own, key = read_certificates(certificate_file)[0], read_key(key_file)
-    if own.public_key() != key.public_key():
+    """Return the remaining days of a host's certificate, the first one in its file."""
+    certificate, key = read_certificates(certificate_file)[0], read_key(key_file)
+    if certificate.public_key() != key.public_key():
         raise UnavailableError(f"{key_file}: not the key of the certificate {certificate_file}")
-    return count_certificate_days_left(own)
+    return count_certificate_days_left(certificate)
 
 
 def count_certificate_days_left(certificate: x509.Certificate) -> int:
-    """Return for how many days from now a certificate is valid; less than 0 if it is not."""
-    left = certificate.not_valid_after_utc - datetime.datetime.now(datetime.timezone.utc)
-    return left.days
+    """Return the remaining days of a certificate; negative if it has expired."""
+    remaining = certificate.not_valid_after_utc - datetime.datetime.now(datetime.timezone.utc)
+    return remaining.days
 
 
 def describe_renewal(key_file: Path, certificate_file: Path) -> str:
-    """Return how a certificate is renewed: keys are found by a name and a folder."""
+    """Return advice on how to renew a certificate, as text for an error message."""
     folder, name = certificate_file.parent, certificate_file.stem
-    usual = folder / f"{name}.key", folder / f"{name}.crt"
-    if (key_file, certificate_file) != usual:
+    default_files = folder / f"{name}.key", folder / f"{name}.crt"
+    if (key_file, certificate_file) != default_files:
         return f"as {name}.key and {name}.crt in one folder, renew it with `privet keys --renew`"
-    there = "" if folder.resolve() == Path.cwd() else f" --folder {shlex.quote(str(folder))}"
-    return f"renew it with `privet keys {name} --renew{there}`"
+    option = "" if folder.resolve() == Path.cwd() else f" --folder {shlex.quote(str(folder))}"
+    return f"renew it with `privet keys {name} --renew{option}`"
 
 
 def read_certificates(path: str | Path) -> list[x509.Certificate]:
-    """Read the certificates of a file; raise UnavailableError unless it has some."""
+    """Read the certificates in a file; raise UnavailableError if it contains none."""
     try:
-        found = x509.load_pem_x509_certificates(_beginning(path))
-        for certificate in found:
+        certificates = x509.load_pem_x509_certificates(_read_limited(path))
+        for certificate in certificates:
             certificate.public_key()
-    except _UNREADABLE as error:
-        raise _unreadable(path, "certificate", error) from None
-    return found
+    except _READ_ERRORS as error:
+        raise _make_read_error(path, "certificate", error) from None
+    return certificates
 
 
 def read_key(path: str | Path) -> PrivateKeyTypes:
-    """Read a private key; raise UnavailableError if there is none."""
+    """Read a private key; raise UnavailableError if the file contains none."""
     try:
-        return serialization.load_pem_private_key(_beginning(path), password=None)
-    except _UNREADABLE as error:
-        raise _unreadable(path, "key", error) from None
+        return serialization.load_pem_private_key(_read_limited(path), password=None)
+    except _READ_ERRORS as error:
+        raise _make_read_error(path, "key", error) from None
 
 
-def _unreadable(path: str | Path, what: str, error: Exception) -> UnavailableError:
-    why = "it holds none as PEM text that can be used; is it another file?"
+def _make_read_error(path: str | Path, kind: str, error: Exception) -> UnavailableError:
+    reason = "it holds none as PEM text that can be used; is it another file?"
     if isinstance(error, OSError):
-        why = str(error.strerror)
+        reason = str(error.strerror)
     elif isinstance(error, TypeError):
-        why = "it is encrypted: store it without a password"
-    return UnavailableError(f"{path}: no {what}: {why}")
+        reason = "it is encrypted: store it without a password"
+    return UnavailableError(f"{path}: no {kind}: {reason}")
 
 
-def _beginning(path: str | Path) -> bytes:
-    """Return the content of a file, which is no key or certificate if it is long."""
+def _read_limited(path: str | Path) -> bytes:
+    """Return the first bytes of a file; a longer file is not a key or certificate."""
     with Path(path).open("rb") as file:
         return file.read(_MAX_FILE_BYTES)
 
 
 SIGNATURE_BYTES = 64
-# What a certificate of a stranger raises that is none, or is not what it says.
+# Errors of an invalid certificate or signature of an unauthenticated peer.
 _INVALID_CERTIFICATE_ERRORS = (
     ValueError,
     TypeError,
@@ -108,32 +108,32 @@ class Identity:
     key_file: Path
     certificate_file: Path
     certificate: bytes
-    """The first certificate, in DER form: the one that others know us by."""
+    """The first certificate, in DER form: its fingerprint is pinned."""
     renewed: bytes = b""
-    """The one that has taken its place, if one has."""
+    """The renewed certificate, if any."""
 
     @property
     def fingerprint(self) -> str:
-        """What the others pin: the SHA-256 of the first certificate."""
+        """The pinned fingerprint: SHA-256 of the first certificate."""
         return compute_fingerprint(self.certificate)
 
     @property
     def current(self) -> bytes:
-        """The certificate that is used now."""
+        """The current certificate."""
         return self.renewed or self.certificate
 
     @property
     def certificate_chain(self) -> bytes:
-        """What peers are sent: the certificate that is used, then the first, if that is another."""
+        """The certificates for peers: the current one, then the first one if it differs."""
         return self.renewed + self.certificate
 
     def count_days_left(self) -> int:
-        """Return for how many days from now the certificate is valid."""
+        """Return the remaining days of the current certificate."""
         return count_certificate_days_left(x509.load_der_x509_certificate(self.current))
 
     @property
     def renewal_advice(self) -> str:
-        """What to do before it expires."""
+        """Advice on how to renew the certificate."""
         return describe_renewal(self.key_file, self.certificate_file)
 
     def sign(self, content: bytes) -> bytes:
@@ -146,7 +146,7 @@ class Identity:
         return key.sign(content)
 
     def wrap_tls(self, sock: socket.socket, certificate: bytes, *, server: bool) -> ssl.SSLSocket:
-        """Return a connection over TLS 1.3 to whoever has the key of that one certificate."""
+        """Return a TLS 1.3 connection to the owner of exactly this certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False
@@ -170,14 +170,15 @@ def compute_fingerprint(certificate: bytes) -> str:
 
 
 def compute_chain_fingerprint(chain: bytes) -> str:
-    """Return the fingerprint that somebody is known by, if what it shows is true."""
+    """Return the fingerprint that a chain claims, without any check."""
     return compute_fingerprint(_split(chain)[-1])
 
 
 def authenticate_chain(chain: bytes, fingerprint: str) -> bytes | None:
-    """Return the certificate that is used by the owner of a fingerprint; None if it is not its own.
+    """Return the current certificate of a chain; None if it does not belong to the fingerprint.
 
-    That is the one with the fingerprint, or another one of the same key, signed by that key.
+    A valid current certificate has the fingerprint, or is another one of the same key, signed by
+    that key.
     """
     current, *others = _split(chain)
     if compute_fingerprint((others or [current])[-1]) != fingerprint or len(others) > 1:
@@ -195,18 +196,18 @@ def authenticate_chain(chain: bytes, fingerprint: str) -> bytes | None:
 
 
 def _split(chain: bytes) -> list[bytes]:
-    """Return certificates that follow each other, by the length that each begins with."""
-    found = []
-    while chain[:2] in (b"\x30\x81", b"\x30\x82"):  # a sequence, its length in one byte or two
+    """Split concatenated certificates, by the length at the start of each."""
+    certificates = []
+    while chain[:2] in (b"\x30\x81", b"\x30\x82"):  # a sequence, with a length of one byte or two
         start = chain[1] - 0x80 + 2
         size = start + int.from_bytes(chain[2:start], "big")
-        found.append(chain[:size])
+        certificates.append(chain[:size])
         chain = chain[size:]
-    return [*found, chain] if chain or not found else found
+    return [*certificates, chain] if chain or not certificates else certificates
 
 
 def is_signature_valid(certificate: bytes, signature: bytes, content: bytes) -> bool:
-    """Tell whether the owner of a certificate, in DER form, has signed something."""
+    """Return whether the owner of a certificate, in DER form, has signed the content."""
     try:
         key = x509.load_der_x509_certificate(certificate).public_key()
         if not isinstance(key, ed25519.Ed25519PublicKey):
@@ -218,7 +219,7 @@ def is_signature_valid(certificate: bytes, signature: bytes, content: bytes) -> 
 
 
 def describe_tls_error(error: OSError) -> str | None:
-    """Say what the peer did that TLS with it failed; None if it is no doing of its."""
+    """Describe why the peer failed a TLS handshake; None if the peer did not cause the error."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not valid: {error.verify_message}"
     if isinstance(error, (ConnectionError, ssl.SSLEOFError)) or error.errno == errno.ENOTCONN:
@@ -230,7 +231,7 @@ def describe_tls_error(error: OSError) -> str | None:
 
 
 def create_identity(name: str, folder: str | Path, *, valid_days: int = 3650) -> Identity:
-    """Make a key and a certificate, `NAME.key` and `NAME.crt`, that only their owner can read.
+    """Create a key and a certificate, `NAME.key` and `NAME.crt`, readable only by their owner.
 
     Raises UnavailableError, and leaves nothing behind, if one of them exists or cannot be written.
     """
@@ -250,7 +251,7 @@ def create_identity(name: str, folder: str | Path, *, valid_days: int = 3650) ->
     try:
         _write_private(certificate_file, certificate.public_bytes(serialization.Encoding.PEM))
     except BaseException:
-        key_file.unlink()  # of no use without its certificate, and in the way of the next attempt
+        key_file.unlink()  # useless without its certificate, and it would block the next attempt
         raise
     content = certificate.public_bytes(serialization.Encoding.DER)
     return Identity(key_file, certificate_file, content)
@@ -259,16 +260,16 @@ def create_identity(name: str, folder: str | Path, *, valid_days: int = 3650) ->
 def renew_identity(
     key_file: str | Path, certificate_file: str | Path, *, valid_days: int = 3650
 ) -> Identity:
-    """Put another certificate of the same key in a certificate's place; the fingerprint stays."""
+    """Replace a certificate by a new one of the same key; the fingerprint stays the same."""
     key, certificates = _read_key_and_certificates(key_file, certificate_file)
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise UnavailableError(f"{key_file}: only an Ed25519 key's certificate is renewed")
     first = certificates[-1]
     renewed = _certify(key, first.subject, valid_days)
-    pem, beside = serialization.Encoding.PEM, Path(f"{certificate_file}.new")
-    beside.unlink(missing_ok=True)  # of an attempt that was cut short
-    _write_private(beside, renewed.public_bytes(pem) + first.public_bytes(pem))
-    os.replace(beside, certificate_file)  # whole at every moment
+    pem, new_file = serialization.Encoding.PEM, Path(f"{certificate_file}.new")
+    new_file.unlink(missing_ok=True)  # from an interrupted attempt
+    _write_private(new_file, renewed.public_bytes(pem) + first.public_bytes(pem))
+    os.replace(new_file, certificate_file)  # atomic
     return load_identity(key_file, certificate_file)
 
 
@@ -313,7 +314,7 @@ def load_identity(key_file: str | Path, certificate_file: str | Path) -> Identit
 def _read_key_and_certificates(
     key_file: str | Path, certificate_file: str | Path
 ) -> tuple[PrivateKeyTypes, list[x509.Certificate]]:
-    """Read a key and its certificates: the one that is used, then the first if that is another."""
+    """Read a key and its certificates: the current one, then the first one if it differs."""
     certificates, key = read_certificates(certificate_file), read_key(key_file)
     if any(certificate.public_key() != key.public_key() for certificate in certificates):
         raise UnavailableError(f"{key_file}: not the key of the certificate {certificate_file}")

@@ -1,4 +1,4 @@
-"""When one participant fails, all others name it, and not those that failed because of it."""
+"""If one participant fails, all others name it, and not the ones that failed because of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LARGE = np.zeros(5_000_000, dtype=np.uint64)
 
 
 @contextmanager
-def meeting(
+def connect_channels(
     kind: str, deadline: float = 5.0, names: tuple[str, ...] = NAMES
 ) -> Iterator[dict[str, SocketChannel]]:
     with TemporaryDirectory() as folder, mesh(kind, Path(folder), deadline, names) as connected:
@@ -43,18 +43,18 @@ def meeting(
 
 
 def die(channel: SocketChannel) -> None:
-    """End as a process does that is killed: without a word."""
+    """End like a killed process: without a failure notice."""
     with channel._lock:
         channel._disconnect()
 
 
 def cut(channel: SocketChannel, peer: str) -> None:
-    """End one connection, as the network would: TLS does not get to say anything."""
+    """Break one connection as a network failure does, without a TLS alert."""
     socket.socket.shutdown(channel._connections[peer].sock, socket.SHUT_RDWR)
 
 
 class Failing:
-    """Does something in a thread that must end with a PeerError."""
+    """Runs an action in a thread, which must end with a PeerError."""
 
     def __init__(self, action: Callable[[], object]) -> None:
         self.error: BaseException | None = None
@@ -81,10 +81,10 @@ def receiving(channel: Channel, peer: str, due: Expected = DUE) -> Failing:
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
-def test_all_name_the_one_that_died(kind: str) -> None:
-    """Both wait for each other, and learn of ann's death from two sides at once."""
+def test_all_name_the_killed_peer(kind: str) -> None:
+    """Both wait for each other; each sees ann's failure and a notice of it at the same time."""
     for turn in range(20):
-        with meeting(kind) as channels:
+        with connect_channels(kind) as channels:
             channels["cid"].current_step = lambda: "argmax"
             one, two = receiving(channels["bob"], "cid"), receiving(channels["cid"], "bob")
             time.sleep(0.01 * (turn % 3))
@@ -98,17 +98,17 @@ def test_all_name_the_one_that_died(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "sending"])
-def test_whoever_reacts_late_names_it_too(kind: str, busy: bool) -> None:
+def test_a_late_reader_names_the_killed_peer(kind: str, busy: bool) -> None:
     for _ in range(5):
-        with meeting(kind) as channels:
+        with connect_channels(kind) as channels:
             ann, bob, cid = channels.values()
-            with cid._lock:  # neither reads nor writes
+            with cid._lock:  # cid neither reads nor writes
                 if busy:
                     bob.send("ann", LARGE)
                 die(ann)
                 assert receiving(bob, "ann").result().peer == "ann"
                 time.sleep(0.2)
-                if busy:  # comes back as a reset, which must not hide bob's last words
+                if busy:  # causes a reset, which must not hide bob's notice
                     cid._connections["bob"].enqueue(LARGE.data.cast("B"))
                     cid._connections["bob"].write()
             error = receiving(cid, "bob").result()
@@ -116,11 +116,11 @@ def test_whoever_reacts_late_names_it_too(kind: str, busy: bool) -> None:
             assert "bob" not in str(error)
 
 
-def test_last_words_are_read_though_writing_failed() -> None:
-    with meeting("tls") as channels:
+def test_a_failure_notice_is_read_after_a_failed_write() -> None:
+    with connect_channels("tls") as channels:
         ann, bob, cid = channels.values()
         with cid._lock:
-            bob._closed.set()  # so that its other thread reads nothing more
+            bob._closed.set()  # so that its ticker thread reads no more
             bob._ticker.join()
             cid._connections["bob"].sock.send(b"unread, so that hanging up is a reset")
             time.sleep(0.1)
@@ -128,19 +128,19 @@ def test_last_words_are_read_though_writing_failed() -> None:
             bob._connections["cid"].send_control(FAILURE_FRAME, hash_name("ann"))
             with bob._lock:
                 bob._disconnect()
-            link = cid._connections["bob"]
-            link.enqueue(memoryview(bytes(100)))
+            connection = cid._connections["bob"]
+            connection.enqueue(memoryview(bytes(100)))
             time.sleep(0.1)
-            link.write()
-            assert str(link.error) == "bob: gave up, having lost ann"
+            connection.write()
+            assert str(connection.error) == "bob: gave up, having lost ann"
         die(ann)
         assert receiving(cid, "bob").result().peer == "ann"
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
-def test_only_one_connection_is_cut(kind: str) -> None:
+def test_a_broken_connection_between_two_peers(kind: str) -> None:
     for _ in range(5):
-        with meeting(kind) as channels:
+        with connect_channels(kind) as channels:
             ann, bob, cid = channels.values()
             waiting = [receiving(ann, "bob"), receiving(bob, "ann"), receiving(cid, "bob")]
             cut(ann, "bob")
@@ -150,9 +150,9 @@ def test_only_one_connection_is_cut(kind: str) -> None:
             assert re.search("ann: gave up, having lost bob|bob: gave up, having lost ann", three)
 
 
-def test_hearsay_is_checked_for_a_moment() -> None:
-    """Word of ann's failure comes well before its connection shows it."""
-    with meeting("tls") as channels:
+def test_a_notice_is_verified_briefly() -> None:
+    """The notice of ann's failure arrives well before its own connection fails."""
+    with connect_channels("tls") as channels:
         ann, bob, cid = channels.values()
         waiting = receiving(cid, "bob")
         cut(ann, "bob")
@@ -162,8 +162,8 @@ def test_hearsay_is_checked_for_a_moment() -> None:
         assert str(waiting.result()).startswith("ann: the connection was lost")
 
 
-def test_hearsay_is_checked_when_sending_too() -> None:
-    with meeting("tls") as channels:
+def test_a_notice_is_verified_when_sending() -> None:
+    with connect_channels("tls") as channels:
         ann, bob, cid = channels.values()
         cut(ann, "bob")
         assert receiving(bob, "ann").result().peer == "ann"
@@ -174,23 +174,23 @@ def test_hearsay_is_checked_when_sending_too() -> None:
         assert sending.result().peer == "ann"
 
 
-def test_hearsay_is_believed_after_that() -> None:
-    with meeting("tls") as channels:
+def test_an_unverified_notice_is_believed_after_that() -> None:
+    with connect_channels("tls") as channels:
         ann, bob, cid = channels.values()
         waiting = receiving(cid, "bob")
-        with ann._lock:  # alive, but it does not notice
+        with ann._lock:  # ann is alive, but does not react
             cut(bob, "ann")
             assert receiving(bob, "ann").result().peer == "ann"
             error = waiting.result()
         assert isinstance(error, PeerLostError)
         assert str(error).startswith("bob: gave up, having lost ann")
         assert waiting.seconds < _ATTRIBUTION_SECONDS + 1.0
-        # And ann, which cid tells of bob's word, names bob.
+        # Ann gets the notice from cid, and names bob.
         assert receiving(ann, "cid").result().peer == "bob"
 
 
-def test_a_silent_peer_is_named_by_those_that_do_not_wait_for_it() -> None:
-    with meeting("tcp", deadline=1.0) as channels:
+def test_a_silent_peer_is_named_by_peers_that_do_not_wait_for_it() -> None:
+    with connect_channels("tcp", deadline=1.0) as channels:
         ann, bob, cid = channels.values()
         with ann._lock:
             one, two = receiving(bob, "ann"), receiving(cid, "bob")
@@ -199,9 +199,9 @@ def test_a_silent_peer_is_named_by_those_that_do_not_wait_for_it() -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_failure_in_the_middle_of_a_large_array(late: bool) -> None:
-    """Bob's word of ann's death waits behind an array that cid does not read: cid waits a bit."""
-    with meeting("tcp") as channels:
+def test_a_failure_during_a_large_array(late: bool) -> None:
+    """Bob's notice follows an array that cid does not read, so cid waits briefly."""
+    with connect_channels("tcp") as channels:
         ann, bob, cid = channels.values()
         with cid._lock:
             for _ in range(3):
@@ -217,9 +217,9 @@ def test_a_failure_in_the_middle_of_a_large_array(late: bool) -> None:
         assert waiting.result().peer == "ann"
 
 
-def test_nobody_else_to_doubt() -> None:
-    """With two participants nothing can clear up, so nothing is waited for."""
-    with meeting("tcp", names=("ann", "bob")) as channels:
+def test_two_participants_do_not_wait_for_attribution() -> None:
+    """With two participants, no other peer can be the cause."""
+    with connect_channels("tcp", names=("ann", "bob")) as channels:
         ann, bob = channels.values()
         with bob._lock:
             ann.send("bob", LARGE)
@@ -229,8 +229,8 @@ def test_nobody_else_to_doubt() -> None:
         assert waiting.seconds < _ATTRIBUTION_SECONDS
 
 
-def test_a_failure_of_its_own() -> None:
-    with meeting("tls") as channels:
+def test_a_local_failure_is_reported() -> None:
+    with connect_channels("tls") as channels:
         ann, bob, cid = channels.values()
         waiting = [receiving(bob, "cid"), receiving(cid, "bob")]
         with pytest.raises(ZeroDivisionError), ann:
@@ -239,8 +239,8 @@ def test_a_failure_of_its_own() -> None:
             assert str(failing.result()).startswith("ann: ended with an error of its own")
 
 
-def test_an_interruption_is_no_error() -> None:
-    with meeting("tls") as channels:
+def test_an_interruption_is_reported() -> None:
+    with connect_channels("tls") as channels:
         ann, bob, _ = channels.values()
         waiting = receiving(bob, "cid")
         with pytest.raises(KeyboardInterrupt), ann:
@@ -248,30 +248,30 @@ def test_an_interruption_is_no_error() -> None:
         assert str(waiting.result()) == "ann: was interrupted"
 
 
-@pytest.mark.parametrize("doubt", [CauseRank.SELF_REPORTED, CauseRank.BLAMES_OTHER])
-def test_who_has_lost_one_of_its_kin_says_so(doubt: CauseRank) -> None:
-    """Beside one that failed by itself, it is to blame if its kin was its own to keep."""
-    with meeting("tls") as channels:
+@pytest.mark.parametrize("rank", [CauseRank.SELF_REPORTED, CauseRank.BLAMES_OTHER])
+def test_the_loss_of_a_relative_is_reported(rank: CauseRank) -> None:
+    """Next to another local failure, it is the cause only with the rank of a local failure."""
+    with connect_channels("tls") as channels:
         ann, bob, cid = channels.values()
         for channel in channels.values():
-            for link in channel._connections.values():
-                link.relatives = map_relatives(["helper"], doubt)
-        with cid._lock:  # it hears of both at once
+            for connection in channel._connections.values():
+                connection.relatives = map_relatives(["helper"], rank)
+        with cid._lock:  # cid receives both notices at once
             with pytest.raises(ZeroDivisionError), bob:
                 raise ZeroDivisionError
             with pytest.raises(PeerLostError), ann:
                 raise PeerLostError("helper", "the connection was lost")
             time.sleep(0.1)
-        said = receiving(cid, "bob").result()
-        assert "bob: ended with an error of its own" in str(said)
-        blamed = "ann: gave up, having lost its helper" in str(said)
-        assert blamed == (doubt == CauseRank.SELF_REPORTED)
-        assert said.cause_rank == CauseRank.SELF_REPORTED
+        error = receiving(cid, "bob").result()
+        assert "bob: ended with an error of its own" in str(error)
+        names_relative = "ann: gave up, having lost its helper" in str(error)
+        assert names_relative == (rank == CauseRank.SELF_REPORTED)
+        assert error.cause_rank == CauseRank.SELF_REPORTED
 
 
-def test_a_complaint_of_the_program_names_its_culprit() -> None:
-    """A peer may break rules that only the program knows."""
-    with meeting("tls") as channels:
+def test_misbehaviour_found_by_the_program_names_its_peer() -> None:
+    """A peer can break rules that only the program checks."""
+    with connect_channels("tls") as channels:
         ann, bob, cid = channels.values()
         waiting = receiving(cid, "ann")
         with pytest.raises(PeerMisbehavedError), ann:
@@ -280,9 +280,9 @@ def test_a_complaint_of_the_program_names_its_culprit() -> None:
         assert receiving(bob, "ann").result().peer == "ann"
 
 
-def test_a_failure_while_others_have_ended() -> None:
-    """Ann has said goodbye and loses bob: cid, which goes on, names bob, and so does ann."""
-    with meeting("tls") as channels:
+def test_a_failure_after_other_peers_have_ended() -> None:
+    """Ann has sent its goodbye and loses bob: cid, which is running, and ann both name bob."""
+    with connect_channels("tls") as channels:
         ann, bob, cid = channels.values()
         ending = Failing(ann.close)
         time.sleep(0.1)
@@ -292,9 +292,9 @@ def test_a_failure_while_others_have_ended() -> None:
         assert str(ending.result()).startswith("bob: the connection was lost before its goodbye")
 
 
-def test_who_breaks_off_is_named_before_who_has_left() -> None:
-    """Bob's last words are lost in an array that it did not end, and ann goes for that."""
-    with meeting("tls") as channels:
+def test_a_broken_off_peer_is_named_before_one_that_has_ended() -> None:
+    """Bob's notice is lost in an incomplete array, and ann disconnects because of it."""
+    with connect_channels("tls") as channels:
         ann, bob, cid = channels.values()
         ending = Failing(ann.close)
         time.sleep(0.1)
@@ -309,8 +309,8 @@ def test_who_breaks_off_is_named_before_who_has_left() -> None:
         assert receiving(cid, "bob").result().peer == "bob"
 
 
-def test_a_failure_after_a_goodbye_is_heard() -> None:
-    with meeting("tcp") as channels:
+def test_a_failure_after_a_goodbye_is_reported() -> None:
+    with connect_channels("tcp") as channels:
         ann, _, cid = channels.values()
         with ann._lock:
             ann._connections["cid"].said_goodbye = cid._connections["ann"].said_goodbye = True
@@ -319,24 +319,24 @@ def test_a_failure_after_a_goodbye_is_heard() -> None:
         assert "ann: ended with an error of its own" in str(receiving(cid, "bob").result())
 
 
-def test_a_channel_that_is_closed_is_nobodys_fault() -> None:
-    with meeting("tcp") as channels:
+def test_a_closed_channel_names_no_peer() -> None:
+    with connect_channels("tcp") as channels:
         ann = channels["ann"]
         ann.abort()
         error = receiving(ann, "bob").result()
         assert (error.peer, str(error)) == (None, "this channel is closed")
 
 
-def test_the_step_is_that_of_any_error_that_ends_a_channel() -> None:
-    with meeting("tcp") as channels:
+def test_any_error_that_ends_a_channel_has_a_step() -> None:
+    with connect_channels("tcp") as channels:
         channels["ann"].current_step = lambda: "leaves"
         with pytest.raises(ResultError) as caught, channels["ann"]:
             raise ResultError("leaf values of 1000 and more in size")
         assert (caught.value.peer, caught.value.step) == (None, "leaves")
 
 
-def test_several_that_died_are_all_named() -> None:
-    with meeting("tcp") as channels:
+def test_several_killed_peers_are_all_named() -> None:
+    with connect_channels("tcp") as channels:
         ann, bob, cid = channels.values()
         with cid._lock:
             die(ann)
@@ -346,24 +346,24 @@ def test_several_that_died_are_all_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tag", "culprit"),
+    ("cause_hash", "cause"),
     [(hash_name("cid"), "cid"), (hash_name("ann"), "ann"), (12345, "one whom we do not know")],
     ids=["ourselves", "a peer", "unknown"],
 )
-def test_whom_a_peer_may_blame(tag: int, culprit: str) -> None:
-    with meeting("tcp") as channels:
+def test_causes_that_a_peer_can_report(cause_hash: int, cause: str) -> None:
+    with connect_channels("tcp") as channels:
         ann, bob, cid = channels.values()
         waiting = receiving(cid, "bob")
         with bob._lock:
-            bob._connections["cid"].send_control(FAILURE_FRAME, tag)
-            assert str(waiting.result()).startswith(f"bob: gave up, having lost {culprit}")
-            assert (waiting.seconds >= _ATTRIBUTION_SECONDS - 0.1) == (culprit == "ann")
-            # We are there, ann is, and the third may be made up: to ann, bob is to blame.
+            bob._connections["cid"].send_control(FAILURE_FRAME, cause_hash)
+            assert str(waiting.result()).startswith(f"bob: gave up, having lost {cause}")
+            assert (waiting.seconds >= _ATTRIBUTION_SECONDS - 0.1) == (cause == "ann")
+            # Neither we nor ann have failed, and the third name can be invented: ann names bob.
             assert "cid: gave up, having lost bob" in str(receiving(ann, "cid").result())
 
 
-def test_a_chain_of_failures_names_its_origin(channels: dict[str, Channel]) -> None:
-    """Of every kind of channel: cid waits for bob, bob for ann."""
+def test_a_chain_of_failures_names_its_root_cause(channels: dict[str, Channel]) -> None:
+    """With every kind of channel: cid waits for bob, bob for ann."""
     waiting = [receiving(channels["bob"], "ann"), receiving(channels["cid"], "bob")]
     time.sleep(0.1)
     channels["ann"].abort()
@@ -372,15 +372,15 @@ def test_a_chain_of_failures_names_its_origin(channels: dict[str, Channel]) -> N
 
 
 @pytest.mark.parametrize("both", [False, True])
-def test_a_loss_on_another_channel_of_ours(both: bool) -> None:
-    """Who waits here hears of it; but one that is lost here, too, comes first."""
+def test_a_loss_on_the_linked_channel(both: bool) -> None:
+    """Waiting on this channel raises it; a loss on this channel comes first."""
     with (
-        meeting("tcp", names=("head", "worker")) as to_workers,
-        meeting("tcp", names=("head", "other")) as to_heads,
+        connect_channels("tcp", names=("coordinator", "worker")) as to_workers,
+        connect_channels("tcp", names=("coordinator", "other")) as to_coordinators,
     ):
-        waiting = to_workers["head"]
-        waiting.linked_channel = to_heads["head"]
-        die(to_heads["other"])
+        waiting = to_workers["coordinator"]
+        waiting.linked_channel = to_coordinators["coordinator"]
+        die(to_coordinators["other"])
         if both:
             die(to_workers["worker"])
         time.sleep(0.2)

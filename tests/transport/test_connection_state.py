@@ -1,4 +1,4 @@
-"""How a connection is, as another thread sees it."""
+"""The state of a connection, as read by another thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.transport.conftest import mesh
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
-def test_what_passed_and_how_far_it_is(kind: str, tmp_path: Path) -> None:
+def test_byte_counts_and_delay(kind: str, tmp_path: Path) -> None:
     array = np.arange(1000, dtype=np.uint64)
     with mesh(kind, tmp_path, deadline=60.0, names=("ann", "bob")) as channels:
         ann, bob = channels["ann"], channels["bob"]
@@ -33,7 +33,7 @@ def test_what_passed_and_how_far_it_is(kind: str, tmp_path: Path) -> None:
         assert later.silent_seconds >= near.silent_seconds + 0.2
         if sys.platform.startswith("linux"):
             assert near.delay_ms is not None
-            assert 0 < near.delay_ms < 1000  # on one machine: far below, unless it is very busy
+            assert 0 < near.delay_ms < 1000  # far below 1 s on one machine, unless it is very busy
         ann.abort()
         assert ann.connection_states()["bob"].delay_ms is None
         bob.abort()

@@ -1,4 +1,4 @@
-"""Programs run with everything that each participant receives and opens written down."""
+"""Runs programs, and records all messages and openings at each participant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from privet.transport.memory import create_memory_channels
 
 
 class Received(NamedTuple):
-    """A message from another participant, and the step that it came in."""
+    """A message from another participant, and the step in which it was received."""
 
     peer: str
     tag: int
@@ -32,7 +32,7 @@ class Received(NamedTuple):
 
 
 class RecordingChannel(Channel):
-    """A channel that keeps what comes from the other participants."""
+    """A channel that records received arrays."""
 
     def __init__(self, inner: Channel) -> None:
         super().__init__(inner.name, inner.peer_timeout)
@@ -74,29 +74,29 @@ class RecordingChannel(Channel):
 
 @dataclass
 class View:
-    """What one participant saw."""
+    """One participant's view of a run."""
 
     result: Any = None
     meter: Meter = field(default_factory=Meter)
     ledger: DisclosureLedger = field(default_factory=DisclosureLedger)
     received: list[Received] = field(default_factory=list)
     corrections: list[Received] = field(default_factory=list)
-    """What came from the dealer."""
+    """Messages from the dealer."""
     opened: list[RingArray] = field(default_factory=list)
 
     def shapes(self) -> list[tuple[str, str, str, tuple[int, ...]]]:
-        """Everything about the messages but their content; tags name the dealing, so not those."""
-        everything = self.received + self.corrections
-        return [(r.peer, r.step, str(r.array.dtype), r.array.shape) for r in everything]
+        """Return peers, steps, types and shapes of messages; tags depend on the randomness id."""
+        messages = self.received + self.corrections
+        return [(r.peer, r.step, str(r.array.dtype), r.array.shape) for r in messages]
 
 
 def play(
     program: Program,
     n_parties: int,
     inputs: Sequence[Any] | None = None,
-    link: NetworkModel | None = None,
+    network: NetworkModel | None = None,
 ) -> list[View]:
-    """Run a program in threads and return everybody's view."""
+    """Run a program in threads and return the view of each participant."""
     names = [f"party{index + 1}" for index in range(n_parties)]
     channels = create_memory_channels([*names, DEALER_NAME], peer_timeout=30)
     views = [View() for _ in names]
@@ -105,7 +105,7 @@ def play(
     def party(index: int) -> None:
         view, channel = views[index], RecordingChannel(channels[names[index]])
         with channel:
-            runtime = Party(index, names, channel, LiveReceiver(channel, [DEALER_NAME]), link)
+            runtime = Party(index, names, channel, LiveReceiver(channel, [DEALER_NAME]), network)
             channel.inner.current_step = lambda: runtime.step_name
             runtime.on_open = lambda _, __, value: view.opened.append(value.copy())
             view.meter, view.ledger = runtime.meter, runtime.ledger
@@ -135,55 +135,57 @@ def play(
 
 
 def measured(views: Sequence[View]) -> Cost:
-    """What the meters of all participants say."""
+    """Return the cost in the meters of all participants."""
     return sum(measured_steps(views).values(), start=Cost())
 
 
 def measured_steps(views: Sequence[View]) -> dict[str, Cost]:
-    """What the meters of all participants say of every step that costs something."""
+    """Return the cost of each step with a cost, from the meters of all participants."""
     return costs_by_step([view.meter for view in views])
 
 
 def costs_by_step(meters: Sequence[Meter]) -> dict[str, Cost]:
-    """What the meters of all participants say of every step that costs something."""
-    found = {}
+    """Return the cost of each step with a cost, from the meters of all participants."""
+    costs = {}
     for step in {step for meter in meters for step in (*meter.online, *meter.offline)}:
         online = [meter.online[step] for meter in meters]
-        assert len({traffic.rounds for traffic in online}) == 1, step  # all wait for the same
+        assert len({traffic.rounds for traffic in online}) == 1, step  # equal at all participants
         sent = sum(traffic.sent for traffic in online)
         assert sent == sum(traffic.received for traffic in online), step
         offline = sum(meter.offline[step].received for meter in meters)
-        found[step] = Cost(online[0].rounds, sent, offline)
-    return {step: cost for step, cost in found.items() if cost != Cost()}
+        costs[step] = Cost(online[0].rounds, sent, offline)
+    return {step: cost for step, cost in costs.items() if cost != Cost()}
 
 
-def counted(program: Program, n_parties: int, link: NetworkModel | None = None) -> dict[str, Cost]:
-    """What a counter says of every step of a program that costs something."""
-    counter = CostCounter(n_parties, link)
+def counted(
+    program: Program, n_parties: int, network: NetworkModel | None = None
+) -> dict[str, Cost]:
+    """Return the cost of each step with a cost, from a counter."""
+    counter = CostCounter(n_parties, network)
     program(counter, None)
     return {step: cost for step, cost in counter.cost_by_step.items() if cost != Cost()}
 
 
 def check_count(
-    program: Program, views: Sequence[View], link: NetworkModel | None = None
+    program: Program, views: Sequence[View], network: NetworkModel | None = None
 ) -> dict[str, Cost]:
-    """Check that a counter says of every step what the meters measured; return that."""
-    found = measured_steps(views)
-    assert counted(program, len(views), link) == found
-    return found
+    """Check that a counter and the meters agree on the cost of each step; return the costs."""
+    costs = measured_steps(views)
+    assert counted(program, len(views), network) == costs
+    return costs
 
 
 FALSE_ALARM = 1e-9
-"""The chance that one chi-square test rejects what is truly uniform."""
+"""The probability that one chi-square test rejects uniform bytes."""
 
 
 def nonuniform(arrays: Sequence[Array]) -> list[str]:
-    """Return where arrays differ from uniform bytes: in themselves, or in differences of two.
+    """Return where arrays, or differences of two arrays, differ from uniform bytes.
 
-    For every byte position of the elements, the counts of the 256 values are compared with equal
-    ones. Two arrays under the same mask look uniform each; their difference does not.
+    For every byte position of the elements, a chi-square test compares the counts of the 256 values
+    with equal counts. Two arrays under the same mask each look uniform; their difference does not.
     """
-    found = []
+    problems = []
     groups: dict[str, list[Array]] = {}
     for array in arrays:
         groups.setdefault(str(array.dtype), []).append(array.reshape(-1))
@@ -197,14 +199,14 @@ def nonuniform(arrays: Sequence[Array]) -> list[str]:
         ]
         if pairs:
             samples["differences"] = np.concatenate(pairs)
-        for what, values in samples.items():
+        for kind, values in samples.items():
             columns = np.ascontiguousarray(values).view(np.uint8).reshape(-1, values.itemsize)
             for position, column in enumerate(columns.T):
                 counts = np.bincount(column, minlength=256)
                 expected = len(column) / 256
                 if expected < 5:
-                    continue  # too few for chi-square to say anything
+                    continue  # too few for a chi-square test
                 statistic = ((counts - expected) ** 2 / expected).sum()
                 if statistic > chi2.isf(FALSE_ALARM, 255):
-                    found.append(f"{dtype} {what}, byte {position}: {statistic:.0f}")
-    return found
+                    problems.append(f"{dtype} {kind}, byte {position}: {statistic:.0f}")
+    return problems

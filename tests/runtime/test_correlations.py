@@ -49,12 +49,12 @@ def dealer(tmp_path_factory: pytest.TempPathFactory) -> Identity:
 
 @pytest.fixture
 def paths(tmp_path: Path, dealer: Identity) -> list[Path]:
-    """A dealer's files for `products`, written before any participant is there."""
+    """A dealer's files for `products`, written in offline preprocessing."""
     return preprocess(products, NAMES, tmp_path, dealer, {"for": "products"})
 
 
 def consume(paths: list[Path], dealer: Identity, program: Any = products) -> list[Any]:
-    """Run a program with files, each participant with a record of its own beside its file."""
+    """Run a program with files; each participant has a separate record next to its file."""
     channels = create_memory_channels(NAMES, peer_timeout=5)
     results: list[Any] = [None] * 3
 
@@ -80,37 +80,37 @@ def consume(paths: list[Path], dealer: Identity, program: Any = products) -> lis
     return results
 
 
-def test_participants_run_with_the_dealer_gone(paths: list[Path], dealer: Identity) -> None:
+def test_participants_run_without_an_online_dealer(paths: list[Path], dealer: Identity) -> None:
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in paths)
     for result in consume(paths, dealer):
         assert (result == np.uint64(pow(3, 32, 2**64))).all()
 
 
-def test_a_file_says_what_it_is_for(paths: list[Path], dealer: Identity) -> None:
-    covers = []
+def test_the_manifest_describes_the_file(paths: list[Path], dealer: Identity) -> None:
+    manifests = []
     for path in paths:
         with closing(PreprocessingFile(path, dealer.fingerprint)) as source:
-            covers.append(source.manifest)
-    assert [(cover.participant, cover.number) for cover in covers] == [
+            manifests.append(source.manifest)
+    assert [(manifest.participant, manifest.number) for manifest in manifests] == [
         *zip(NAMES, range(3), strict=True)
     ]
-    assert len({cover.dealing for cover in covers}) == 1
-    assert all(cover.terms == {"for": "products"} for cover in covers)
-    assert all(path.exists() for path in paths)  # looking does not use it up
+    assert len({manifest.dealing for manifest in manifests}) == 1
+    assert all(manifest.terms == {"for": "products"} for manifest in manifests)
+    assert all(path.exists() for path in paths)  # opening does not consume it
 
 
 @pytest.mark.parametrize("times", [1, 5, 12])
-def test_the_room_that_files_take_is_known(tmp_path: Path, dealer: Identity, times: int) -> None:
+def test_file_sizes_are_estimated_exactly(tmp_path: Path, dealer: Identity, times: int) -> None:
     program = partial(products, times=times, size=33)
-    needed = count_preprocessing_bytes(program, NAMES, dealer, {"a": "b"})
-    found = preprocess(program, NAMES, tmp_path, dealer, {"a": "b"})
-    assert sum(path.stat().st_size for path in found) == needed
+    expected = count_preprocessing_bytes(program, NAMES, dealer, {"a": "b"})
+    paths = preprocess(program, NAMES, tmp_path, dealer, {"a": "b"})
+    assert sum(path.stat().st_size for path in paths) == expected
 
 
-def test_correlations_are_used_once(paths: list[Path], dealer: Identity) -> None:
+def test_a_file_is_consumed_once(paths: list[Path], dealer: Identity) -> None:
     copies = [path.read_bytes() for path in paths]
     consume(paths, dealer)
-    assert not any(path.exists() for path in paths)  # nor does a seed stay on disk
+    assert not any(path.exists() for path in paths)  # no seed stays on disk
     with pytest.raises(CorrelationError, match=r"No such file.*ask the dealer for a new dealing"):
         consume(paths, dealer)
     others = [path.with_name(f"another name of {path.name}") for path in paths]
@@ -118,10 +118,10 @@ def test_correlations_are_used_once(paths: list[Path], dealer: Identity) -> None
         path.write_bytes(copy)
     with pytest.raises(CorrelationError, match=r"another name of .* was used before, under"):
         consume(others, dealer)
-    assert all(path.exists() for path in others)  # it is not ours to remove
+    assert all(path.exists() for path in others)  # a refused file is not removed
 
 
-def test_the_record_tells_nothing_of_the_seed(paths: list[Path], dealer: Identity) -> None:
+def test_the_record_reveals_nothing_about_the_seed(paths: list[Path], dealer: Identity) -> None:
     with closing(PreprocessingFile(paths[0], dealer.fingerprint)) as source:
         source.consume(paths[0].parent / "used")
         _, (seed,) = source.receive_seeds(0)
@@ -131,7 +131,7 @@ def test_the_record_tells_nothing_of_the_seed(paths: list[Path], dealer: Identit
     assert mark.name not in seed.hex()
 
 
-def test_parts_of_two_dealings_do_not_meet(
+def test_files_of_two_preprocessing_runs_are_refused(
     paths: list[Path], tmp_path: Path, dealer: Identity
 ) -> None:
     (tmp_path / "second").mkdir()
@@ -140,29 +140,29 @@ def test_parts_of_two_dealings_do_not_meet(
         consume([paths[0], others[1], others[2]], dealer)
 
 
-def test_a_file_is_for_one_participant(paths: list[Path], dealer: Identity) -> None:
+def test_a_file_for_another_participant_is_refused(paths: list[Path], dealer: Identity) -> None:
     with pytest.raises(CorrelationError, match="is for participant"):
         consume([paths[1], paths[0], paths[2]], dealer)
 
 
-def test_they_run_out(paths: list[Path], dealer: Identity) -> None:
+def test_missing_correlations_are_detected(paths: list[Path], dealer: Identity) -> None:
     with pytest.raises(CorrelationError, match=r"where .* is due at step 'multiply'") as caught:
         consume(paths, dealer, partial(products, times=6))
     assert (caught.value.peer, caught.value.step) == ("dealer", "multiply")
 
 
-def test_they_are_left_over(paths: list[Path], dealer: Identity) -> None:
+def test_unused_correlations_are_detected(paths: list[Path], dealer: Identity) -> None:
     with pytest.raises(CorrelationError, match="'end of the program'"):
         consume(paths, dealer, partial(products, times=4))
 
 
-def test_they_are_for_another_program(paths: list[Path], dealer: Identity) -> None:
+def test_a_file_for_another_program_is_refused(paths: list[Path], dealer: Identity) -> None:
     with pytest.raises(CorrelationError, match="made for another program"):
         consume(paths, dealer, partial(products, size=101))
 
 
-def refused(path: Path, dealer: Identity, match: str) -> None:
-    """Opening a file fails with its name and a next step, and leaves it as it is."""
+def check_refused(path: Path, dealer: Identity, match: str) -> None:
+    """Check that opening fails with the file name and a next step, and does not change the file."""
     before = path.read_bytes()
     with pytest.raises(CorrelationError, match=match) as caught:
         PreprocessingFile(path, dealer.fingerprint)
@@ -172,23 +172,23 @@ def refused(path: Path, dealer: Identity, match: str) -> None:
 
 
 @pytest.mark.parametrize("left", [8, 10, 12, 100, 900, -200, -64, -1])
-def test_a_file_that_is_cut_short(paths: list[Path], dealer: Identity, left: int) -> None:
+def test_a_truncated_file_is_refused(paths: list[Path], dealer: Identity, left: int) -> None:
     paths[0].write_bytes(paths[0].read_bytes()[:left])
-    refused(paths[0], dealer, "was cut short or changed")
+    check_refused(paths[0], dealer, "was cut short or changed")
 
 
 def test_every_changed_byte_is_found(paths: list[Path], dealer: Identity) -> None:
     whole = paths[0].read_bytes()
-    for place in [*range(0, len(whole), 97), len(whole) - 1]:
+    for position in [*range(0, len(whole), 97), len(whole) - 1]:
         changed = bytearray(whole)
-        changed[place] ^= 1
+        changed[position] ^= 1
         paths[0].write_bytes(changed)
         with pytest.raises(CorrelationError, match="ask the dealer for a new dealing"):
             PreprocessingFile(paths[0], dealer.fingerprint)
 
 
-def test_a_cover_that_is_nonsense(paths: list[Path], dealer: Identity) -> None:
-    """Whoever wrote it: a certificate of half a byte, a cover that is longer than its file."""
+def test_an_invalid_manifest_is_refused(paths: list[Path], dealer: Identity) -> None:
+    """A certificate of half a byte, or a manifest that is longer than its file."""
     whole, certificate = paths[0].read_bytes(), dealer.certificate.hex().encode()
     for changed in (
         whole.replace(certificate, certificate[:-1] + b" ").replace(b' "', b'"'),
@@ -198,35 +198,35 @@ def test_a_cover_that_is_nonsense(paths: list[Path], dealer: Identity) -> None:
     ):
         assert changed != whole
         paths[0].write_bytes(changed)
-        refused(paths[0], dealer, "was cut short or changed")
+        check_refused(paths[0], dealer, "was cut short or changed")
 
 
-def test_bytes_behind_the_end_are_found(paths: list[Path], dealer: Identity) -> None:
+def test_trailing_bytes_are_refused(paths: list[Path], dealer: Identity) -> None:
     paths[0].write_bytes(paths[0].read_bytes() + b"x")
-    refused(paths[0], dealer, "was cut short or changed")
+    check_refused(paths[0], dealer, "was cut short or changed")
 
 
-def test_a_file_of_another_dealer(tmp_path: Path, dealer: Identity) -> None:
-    """Its own certificate on the cover, or the job's dealer's with another key's signature."""
-    stranger = create_identity("stranger", tmp_path)
-    for liar, complaint in (
-        (stranger, "was signed with the certificate"),
-        (replace(stranger, certificate=dealer.certificate), "was cut short or changed"),
+def test_a_file_of_another_dealer_is_refused(tmp_path: Path, dealer: Identity) -> None:
+    """With its own certificate, or with the agreed certificate and another key's signature."""
+    other = create_identity("stranger", tmp_path)
+    for identity, complaint in (
+        (other, "was signed with the certificate"),
+        (replace(other, certificate=dealer.certificate), "was cut short or changed"),
     ):
-        path, other = preprocess(products, ["a", "b"], tmp_path, liar, {})
-        refused(path, dealer, complaint)
+        path, second = preprocess(products, ["a", "b"], tmp_path, identity, {})
+        check_refused(path, dealer, complaint)
         path.unlink()
-        other.unlink()
+        second.unlink()
 
 
-def test_a_file_of_something_else(tmp_path: Path, dealer: Identity) -> None:
+def test_a_file_of_another_format_is_refused(tmp_path: Path, dealer: Identity) -> None:
     path = tmp_path / "party1.correlations"
     path.write_bytes(b"something else")
-    refused(path, dealer, "does not hold a dealer's correlations")
+    check_refused(path, dealer, "does not hold a dealer's correlations")
     path.write_bytes(b"")
-    refused(path, dealer, "does not hold a dealer's correlations")
+    check_refused(path, dealer, "does not hold a dealer's correlations")
     path.write_bytes(b"PVCORR02" + bytes(100))
-    refused(path, dealer, "is of another version of this software")
+    check_refused(path, dealer, "is of another version of this software")
 
 
 def test_files_are_never_overwritten(paths: list[Path], dealer: Identity) -> None:
@@ -235,10 +235,10 @@ def test_files_are_never_overwritten(paths: list[Path], dealer: Identity) -> Non
     with pytest.raises(UnavailableError, match=r"party2\.correlations: exists already"):
         preprocess(products, NAMES, paths[0].parent, dealer, {})
     assert paths[1].read_bytes() == before
-    assert not paths[0].exists()  # half a dealing is of no use
+    assert not paths[0].exists()  # incomplete output is removed
 
 
-def test_a_dealing_that_fails_leaves_nothing(tmp_path: Path, dealer: Identity) -> None:
+def test_failed_preprocessing_leaves_no_files(tmp_path: Path, dealer: Identity) -> None:
     def program(runtime: Runtime, _: object) -> None:
         products(runtime)
         raise OSError("the disk is full")
@@ -248,21 +248,23 @@ def test_a_dealing_that_fails_leaves_nothing(tmp_path: Path, dealer: Identity) -
     assert not list(tmp_path.iterdir())
 
 
-class Counting(MemoryChannel):
-    """A dealer's channel that remembers how much waited for its participants at most."""
+class BacklogRecorder(MemoryChannel):
+    """A dealer's channel that records the largest total backlog."""
 
-    most = 0
+    max_backlog = 0
 
     def send(self, peer: str, array: Any, tag: int = 0, stream: int = 0) -> None:
         super().send(peer, array, tag, stream)
-        Counting.most = max(Counting.most, sum(self.backlog(name) for name in NAMES))
+        BacklogRecorder.max_backlog = max(
+            BacklogRecorder.max_backlog, sum(self.backlog(name) for name in NAMES)
+        )
 
 
-def test_the_dealer_runs_ahead_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    """100 MB for participants that start late and take turns in being slow; 3 MB wait at most."""
+def test_the_dealers_backlog_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send 100 MB to participants that are slow in turn; the total backlog stays below 5 MB."""
     monkeypatch.setattr("privet.runtime.run.LiveSender", partial(LiveSender, max_backlog=1 << 20))
     channels = create_memory_channels([*NAMES, DEALER_NAME], peer_timeout=20)
-    channels[DEALER_NAME].__class__ = Counting
+    channels[DEALER_NAME].__class__ = BacklogRecorder
 
     def program(runtime: Runtime, _: object = None) -> None:
         for i in range(400):
@@ -286,12 +288,12 @@ def test_the_dealer_runs_ahead_only_so_far(monkeypatch: pytest.MonkeyPatch) -> N
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
-    # A full megabyte at the emptiest, and at the others what they lag behind: an array or two.
-    assert 1 << 20 < Counting.most < 5 << 20
+    # One megabyte at the smallest backlog; the others lag behind it by one or two arrays.
+    assert 1 << 20 < BacklogRecorder.max_backlog < 5 << 20
 
 
-def test_large_corrections_are_spread_evenly() -> None:
-    """Whatever the rhythm of the program, nobody gets more than one large array above others."""
+def test_large_corrections_are_balanced() -> None:
+    """No participant gets more than one large array more than another, for any sequence."""
 
     def program(runtime: Runtime, _: object = None) -> int:
         for i in range(60):
@@ -307,7 +309,7 @@ def test_large_corrections_are_spread_evenly() -> None:
     assert max(received) - min(received) <= 80_000 + 60 * 40
 
 
-def test_a_dealer_with_more_to_give_is_noticed() -> None:
+def test_extra_corrections_are_detected() -> None:
     def program(runtime: Runtime, _: object = None) -> None:
         if isinstance(runtime, Dealer):
             runtime.distribute(np.zeros(2, dtype=np.uint64), Z64)
@@ -317,7 +319,7 @@ def test_a_dealer_with_more_to_give_is_noticed() -> None:
 
 
 def test_a_program_without_a_dealer() -> None:
-    """Shares can be revealed; whatever needs randomness is refused."""
+    """Shares can be revealed; operations that need correlations fail."""
     channels: dict[str, MemoryChannel] = {}
     found: dict[str, Any] = {}
 
@@ -333,7 +335,7 @@ def test_a_program_without_a_dealer() -> None:
             found[name] = run_party(
                 program, index, ["a", "b"], None, channel, NoCorrelations()
             ).result
-        except PrivetError as error:  # who does not need any loses the other
+        except PrivetError as error:  # the other participant loses its peer
             found[name] = error
 
     for computes in (False, True):
@@ -347,9 +349,9 @@ def test_a_program_without_a_dealer() -> None:
         for thread in threads:
             thread.join(20)
         if computes:
-            refused = [e for e in found.values() if isinstance(e, CorrelationError)]
-            assert refused
-            assert all("there is no dealer" in str(error) for error in refused)
+            errors = [e for e in found.values() if isinstance(e, CorrelationError)]
+            assert errors
+            assert all("there is no dealer" in str(error) for error in errors)
         else:
             assert found["a"].tolist() == [11]
             assert found["b"] is None

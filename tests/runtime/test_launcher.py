@@ -28,7 +28,7 @@ VECTORS = [np.arange(1000, dtype=np.uint64), np.full(1000, 2, dtype=np.uint64), 
 
 
 @pytest.mark.parametrize("network", ["memory", "loopback", "1,1000", "paper-per-party"])
-def test_a_program_runs_the_same_everywhere(network: str) -> None:
+def test_results_do_not_depend_on_the_network(network: str) -> None:
     outcome = simulate(dot, 4, VECTORS, network=network)
     assert outcome.results == [999_000, None, None, None]
     assert outcome.ledgers[2].entries[0].disclosure == "dot product"
@@ -36,7 +36,7 @@ def test_a_program_runs_the_same_everywhere(network: str) -> None:
 
 
 @pytest.mark.parametrize("network", ["memory", "loopback"])
-def test_the_dealer_may_be_done_before(network: str) -> None:
+def test_offline_preprocessing_gives_the_same_result(network: str) -> None:
     outcome = simulate(dot, 3, VECTORS[:3], network=network, ahead=True)
     assert outcome.results == [999_000, None, None]
 
@@ -50,49 +50,49 @@ def rounds(runtime: Runtime, _: object) -> float:
 
 
 def test_an_emulated_network_delays_every_round() -> None:
-    """20 rounds of 10 ms: no less, and on a machine that does nothing else not much more."""
+    """20 rounds of 10 ms take at least 200 ms."""
     outcome = simulate(rounds, 2, network="10,100")
     assert min(outcome.results) >= 20 * 0.010 * 0.95
 
 
-def carries(runtime: Runtime, _: object) -> tuple[float, float]:
-    """10 MB from the dealer, then 10 MB between the participants: how long they take."""
+def transfers(runtime: Runtime, _: object) -> tuple[float, float]:
+    """Return the times of 10 MB from the dealer, then 10 MB between the participants."""
     started, half = time.monotonic(), (625_000,)
     for _i in range(2):
         if isinstance(runtime, Party):
             runtime.derived(half, Z64)
         elif isinstance(runtime, Dealer):
             runtime.distribute(np.zeros(half, dtype=np.uint64), Z64)
-    dealt = time.monotonic()
+    received_at = time.monotonic()
     runtime.reveal(
         runtime.share_public(np.zeros(half, dtype=np.uint64), Z64),
         recipients=[0, 1],
         disclosure="x",
     )
-    return dealt - started, time.monotonic() - started
+    return received_at - started, time.monotonic() - started
 
 
 @pytest.mark.parametrize("dealer", ["ahead", "own", "shared", "none"])
-def test_the_dealer_takes_time_where_it_sends_on_a_link(dealer: str) -> None:
-    """At 5 MB/s, 2 s for the dealer's bytes and as much for the participants'.
+def test_dealer_traffic_takes_time_only_on_a_link(dealer: str) -> None:
+    """At 5 MB/s, the dealer's bytes take 2 s, and the participants' bytes 2 s.
 
-    Each gets its half of the dealer's in one piece, the first one after a second; so on separate
-    links, the participants' overlap with the second half.
+    Each participant gets its half of the dealer's bytes in one message, the first one after one
+    second. Therefore, on separate links, the participants' bytes overlap with the second half.
     """
     options: dict[str, Any] = {"ahead": True} if dealer == "ahead" else {"dealer_link": dealer}
-    outcome = simulate(carries, 2, network="1,40", **options)
-    dealt, total = (max(times) for times in zip(*outcome.results, strict=True))
+    outcome = simulate(transfers, 2, network="1,40", **options)
+    received_at, total = (max(times) for times in zip(*outcome.results, strict=True))
     on_a_link = dealer in ("own", "shared")
-    assert (dealt > 1.5) == on_a_link
+    assert (received_at > 1.5) == on_a_link
     assert total >= {"shared": 3.5, "own": 2.5}.get(dealer, 1.9)
 
 
-def test_each_participants_link_may_carry_the_dealers_bytes_to_it() -> None:
+def test_dealer_traffic_on_the_participants_links() -> None:
     outcome = simulate(dot, 3, VECTORS[:3], network="paper-per-party", dealer_link="shared")
     assert outcome.results == [999_000, None, None]
 
 
-def test_dealing_ahead_is_timed_apart() -> None:
+def test_offline_preprocessing_is_timed_separately() -> None:
     outcome = simulate(dot, 2, VECTORS[:2], ahead=True)
     assert outcome.ahead_seconds > 0
     assert simulate(dot, 2, VECTORS[:2]).ahead_seconds == 0
@@ -115,7 +115,7 @@ def dies(runtime: Runtime, _: object) -> None:
 
 
 @pytest.mark.parametrize("network", ["memory", "loopback"])
-def test_the_failure_that_caused_the_others_is_raised(network: str) -> None:
+def test_the_root_cause_is_raised(network: str) -> None:
     start = time.monotonic()
     with pytest.raises(DataError, match="the table of party2 is empty"):
         simulate(fails, 3, network=network)
@@ -129,7 +129,7 @@ def test_a_killed_process_is_named_by_its_peers() -> None:
     assert time.monotonic() - start < 10
 
 
-def test_networks() -> None:
+def test_parsing_networks() -> None:
     assert NETWORKS == ("memory", "loopback", "lan", "paper", "paper-per-party")
     assert Network.parse("paper") == Network(delay_ms=5.0, mbit=100.0, shared=True)
     assert Network.parse("0.5,20") == Network(delay_ms=0.5, mbit=20.0, shared=True)
@@ -141,7 +141,7 @@ def test_networks() -> None:
         Network.parse("lan", "moon")
 
 
-def test_what_cannot_be_run() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(ParameterError, match="at least 2"):
         simulate(dot, 1)
     for names in (["bank", "bank"], ["bank", "dealer"], ["bank"]):

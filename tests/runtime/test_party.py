@@ -31,14 +31,14 @@ LARGE = DEFAULT_ALL_TO_ALL_BYTES // 8 + 3  # 64-bit elements that no longer go a
 
 
 def opening_cost(nbytes: int, n_parties: int) -> Cost:
-    """What opening so many bytes costs, where slices of them are no longer than they."""
+    """Return the cost of opening `nbytes` bytes, whose slices add no padding."""
     if nbytes <= DEFAULT_ALL_TO_ALL_BYTES or n_parties == 2:
         return Cost(rounds=1, online_bytes=n_parties * (n_parties - 1) * nbytes)
     return Cost(rounds=2, online_bytes=2 * (n_parties - 1) * nbytes)
 
 
 def counting(counter: Runtime, _: object, shapes: list[tuple[int, ...]], rings: list[Ring]) -> None:
-    """What `opening` opens, counted."""
+    """Count the openings of `opening`."""
     assert isinstance(counter, CostCounter)
     counter.count_opening(*(Share.unknown(s, r) for s, r in zip(shapes, rings, strict=True)))
 
@@ -67,8 +67,8 @@ def test_opening_adds_shares_up(n: int, shape: tuple[int, ...], ring: Ring) -> N
 
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("size", [3, LARGE])
-def test_one_opening_serves_many(n: int, size: int) -> None:
-    """Values of several rings and shapes, in one round of messages."""
+def test_one_opening_of_several_values(n: int, size: int) -> None:
+    """Open values of several rings and shapes in one opening."""
     rings = [Z64, BIT_RING, Z32, Z64]
     shapes = [(size,), (5, 3), (size, 1), (0,)]
     rng = np.random.default_rng(1)
@@ -87,8 +87,8 @@ def test_one_opening_serves_many(n: int, size: int) -> None:
 
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("length", [1, 7, 100_003])
-def test_narrow_rings_are_opened_as_narrow(n: int, length: int) -> None:
-    """Elements of 1, 5 and 36 bits, whose upper bits are litter: together, and each alone."""
+def test_narrow_rings_are_packed(n: int, length: int) -> None:
+    """Open elements of 1, 5 and 36 bits, with random upper bits, together and separately."""
     rings = [get_integer_ring(1), get_integer_ring(5), Z36]
     rng = np.random.default_rng(length)
     inputs = [
@@ -97,19 +97,19 @@ def test_narrow_rings_are_opened_as_narrow(n: int, length: int) -> None:
         for _ in range(n)
     ]
     for chosen in ([0, 1, 2], [0], [1], [2], [2, 2]):
-        these = [rings[k] for k in chosen]
-        given = [[parts[k] for k in chosen] for parts in inputs]
-        views = play(partial(opening, rings=these), n, given)
+        chosen_rings = [rings[k] for k in chosen]
+        chosen_inputs = [[parts[k] for k in chosen] for parts in inputs]
+        views = play(partial(opening, rings=chosen_rings), n, chosen_inputs)
         for view in views:
             for k, value in zip(chosen, view.result, strict=True):
                 total = rings[k].sum(np.stack([parts[k] for parts in inputs]), 0)
                 assert (value == rings[k].reduce_modulus(total)).all()
-        program = partial(counting, shapes=[(length,)] * len(chosen), rings=these)
+        program = partial(counting, shapes=[(length,)] * len(chosen), rings=chosen_rings)
         (cost,) = check_count(program, views).values()
-        bits = sum(ring.bits for ring in these) * length
+        bits = sum(ring.bits for ring in chosen_rings) * length
         share = 2 * (n - 1) if cost.rounds == 2 else n * (n - 1)
-        # Every slice of every ring ends with a byte that may not be full, of each size of chunks.
-        assert bits / 8 <= cost.online_bytes / share < bits / 8 + 2 * n * len(these)
+        # Every slice of every ring can end with one partly empty byte of each chunk size.
+        assert bits / 8 <= cost.online_bytes / share < bits / 8 + 2 * n * len(chosen_rings)
 
 
 def sharing(runtime: Runtime, values: np.ndarray) -> Any:
@@ -140,8 +140,8 @@ def sharing_each(runtime: Runtime, values: list[np.ndarray | None] | None, ring:
 
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("ring", [Z64, Z32, Z36], ids=lambda ring: ring.name)
-def test_sharing_of_several(n: int, ring: Ring) -> None:
-    """Of several owners in one round, side by side, in the width of their ring."""
+def test_sharing_arrays_of_several_owners(n: int, ring: Ring) -> None:
+    """Share arrays in one round, packed to the width of their ring."""
     rng = np.random.default_rng(0)
     values = rng.integers(0, 1 << min(ring.bits, 63), (4, 3, 5)).astype(ring.dtype)
     inputs = [
@@ -152,8 +152,8 @@ def test_sharing_of_several(n: int, ring: Ring) -> None:
     views = play(program, n, inputs)
     assert (views[1].result == values).all()
     assert [view.result for view in views[:1] + views[2:]] == [None] * (n - 1)
-    # 15 elements and 45 from their owners, and all 60 to one participant: what fits no byte of its
-    # own is a byte of every array, at most.
+    # The owners send 15 and 45 elements, and one participant gets all 60: padding adds at most one
+    # byte to every array.
     cost = measured(views)
     assert cost.rounds == 2
     assert 0 <= 8 * cost.online_bytes - (n - 1) * 2 * 60 * ring.bits <= (n - 1) * 8 * 5
@@ -161,38 +161,41 @@ def test_sharing_of_several(n: int, ring: Ring) -> None:
 
 
 def published_shapes(n: int) -> list[list[tuple[int, int]]]:
-    """Of arrays that participants publish: of several heights, one of them empty; none at some."""
+    """Return shapes of published arrays: one is empty, and some participants publish none."""
     return [[(2, 3), (5, 3)], [], [(1, 3), (0, 3), (7, 3)], [(2, 3)], []][:n]
 
 
-def publishing(runtime: Runtime, own: list[np.ndarray] | None) -> Any:
+def publishing(runtime: Runtime, local_arrays: list[np.ndarray] | None) -> Any:
     shapes = published_shapes(runtime.n_parties)
     if isinstance(runtime, Party):
-        assert own is not None
-        found = runtime.publish(own, shapes, Z36)
-        return [(k, position, array) for k, position, array in found]
+        assert local_arrays is not None
+        published = runtime.publish(local_arrays, shapes, Z36)
+        return [(k, position, array) for k, position, array in published]
     if isinstance(runtime, CostCounter):
-        runtime.count_publication(Z36, [shape for theirs in shapes for shape in theirs])
+        runtime.count_publication(Z36, [shape for peer_shapes in shapes for shape in peer_shapes])
     return None
 
 
 @pytest.mark.parametrize("n", PARTIES)
 def test_publishing(n: int) -> None:
-    """Everybody gets everybody's arrays once, its own among them, in one round."""
+    """Each participant gets all arrays once, including its own, in one round."""
     rng = np.random.default_rng(0)
     shapes = published_shapes(n)
     arrays = [
-        [rng.integers(0, 1 << 36, shape, dtype=np.uint64) for shape in theirs] for theirs in shapes
+        [rng.integers(0, 1 << 36, shape, dtype=np.uint64) for shape in peer_shapes]
+        for peer_shapes in shapes
     ]
     views = play(publishing, n, arrays)
     for view in views:
-        assert len(view.result) == sum(len(theirs) for theirs in shapes)
+        assert len(view.result) == sum(len(peer_shapes) for peer_shapes in shapes)
         found = {(k, position): array for k, position, array in view.result}
-        for k, theirs in enumerate(arrays):
-            for position, array in enumerate(theirs):
+        for k, peer_shapes in enumerate(arrays):
+            for position, array in enumerate(peer_shapes):
                 assert (found[k, position] == array).all()
                 assert found[k, position].shape == array.shape
-    sent = sum(Z36.count_packed_bytes(rows * 3) for theirs in shapes for rows, _ in theirs)
+    sent = sum(
+        Z36.count_packed_bytes(rows * 3) for peer_shapes in shapes for rows, _ in peer_shapes
+    )
     assert measured(views) == Cost(1, (n - 1) * sent, 0)
     check_count(publishing, views)
 
@@ -207,7 +210,7 @@ def opening_to_owners(runtime: Runtime, data: tuple[Any, Any] | None) -> Any:
 
 @pytest.mark.parametrize("n", PARTIES)
 def test_opening_to_owners(n: int) -> None:
-    """Each value to its owner alone, and each owner's note to all, in one round."""
+    """Open each value only to its owner, and send each owner's note to all, in one round."""
     rng = np.random.default_rng(0)
     owners = [1, 0, 1]
     parts = rng.integers(0, 1 << 36, (n, 3, 2, 5), dtype=np.uint64)
@@ -260,23 +263,23 @@ def test_counting_wraps() -> None:
     parts = [rng.choice(extreme, 1000) for _ in range(5)]
     total, count = add_counting_wraps(parts)
 
-    def whole(x: int) -> int:
+    def to_signed(x: int) -> int:
         return x - 2**64 if x >= 2**63 else x
 
     for i in range(1000):
-        exact = sum(whole(int(part[i])) for part in parts)
-        assert exact == whole(int(total[i])) + 2**64 * int(count.view(np.int32)[i])
+        exact = sum(to_signed(int(part[i])) for part in parts)
+        assert exact == to_signed(int(total[i])) + 2**64 * int(count.view(np.int32)[i])
 
 
-def out_of_step(runtime: Runtime, _: object, change: str) -> Any:
-    """A program that one participant runs differently from the dealer and the others."""
-    odd = isinstance(runtime, Party) and runtime.index == 1
+def run_out_of_sync(runtime: Runtime, _: object, change: str) -> Any:
+    """Run a program differently at one participant than at the dealer and the others."""
+    is_changed = isinstance(runtime, Party) and runtime.index == 1
     for i in range(4):
-        with runtime.step("odd step" if odd and change == "step" else "step"):
-            shape = (3,) if odd and change == "shape" else (2,)
-            ring = Z32 if odd and change == "ring" else Z64
+        with runtime.step("odd step" if is_changed and change == "step" else "step"):
+            shape = (3,) if is_changed and change == "shape" else (2,)
+            ring = Z32 if is_changed and change == "ring" else Z64
             if isinstance(runtime, Party):
-                if not (odd and change == "skip" and i == 0):
+                if not (is_changed and change == "skip" and i == 0):
                     runtime.uniform(shape, ring)
                 runtime.derived((2,), Z64)
             elif isinstance(runtime, Dealer):
@@ -286,21 +289,21 @@ def out_of_step(runtime: Runtime, _: object, change: str) -> Any:
 
 
 @pytest.mark.parametrize("change", ["step", "shape", "ring", "skip"])
-def test_a_participant_out_of_step_with_the_dealer_computes_nothing(change: str) -> None:
+def test_a_participant_out_of_sync_with_the_dealer_stops(change: str) -> None:
     with pytest.raises(CorrelationError, match=r"^dealer: .* lost step"):
-        play(partial(out_of_step, change=change), 3)
-    play(partial(out_of_step, change="none"), 3)
+        play(partial(run_out_of_sync, change=change), 3)
+    play(partial(run_out_of_sync, change="none"), 3)
 
 
 def too_short(runtime: Runtime, _: object) -> None:
-    """The dealer ends while the participants want more."""
+    """Draw more at the participants than at the dealer."""
     if isinstance(runtime, Party):
         for _i in range(3):
             runtime.derived((2,), Z64)
 
 
 def too_long(runtime: Runtime, _: object) -> None:
-    """The dealer has more than the participants want."""
+    """Distribute more at the dealer than the participants draw."""
     if isinstance(runtime, Dealer):
         for _i in range(3):
             runtime.distribute(np.zeros(2, dtype=np.uint64), Z64)
@@ -318,7 +321,7 @@ def diverging(runtime: Runtime, _: object) -> None:
             runtime.open(Share(np.zeros(3, dtype=np.uint64), Z64))
 
 
-def test_participants_out_of_step_with_each_other_compute_nothing() -> None:
+def test_participants_out_of_sync_with_each_other_stop() -> None:
     with pytest.raises(PeerMisbehavedError, match=r"at step '(t?here)'.* lost step"):
         play(diverging, 3)
 
@@ -329,13 +332,13 @@ def test_the_dealer_cannot_open() -> None:
     assert not hasattr(Dealer, "open_with_wraps")
 
 
-def test_a_winner_goes_to_all_and_its_detail_to_the_owner() -> None:
-    """Among veiled finalists, which look like nothing that there is."""
+def test_argmax_is_revealed_to_all_and_its_detail_to_the_owner() -> None:
+    """The other finalists are blinded, with numbers of no candidate."""
     program = partial(choosing, [[77, 3, 1 << 60], [5, 0, 1 << 40], [1 << 50, 8, 6]])
     views = play(program, 2)
     assert [view.result for view in views] == [(2, -1, None), (2, 7, None)]
     assert check_count(program, views) == {"": Cost(1, 2 * 2 * 3 * 8, 0)}
-    # What was shown beside the winner, for each of the two.
+    # The opened rows of the other finalists, at each participant.
     assert [[v.tolist() for v in view.opened] for view in views] == [
         [[[77, 1 << 60], [5, 1 << 40]]],
         [[[77, 1 << 60], [1 << 50, 6]]],
@@ -343,17 +346,17 @@ def test_a_winner_goes_to_all_and_its_detail_to_the_owner() -> None:
 
 
 @pytest.mark.parametrize(
-    "winner", [[4, 0, 8], [0, 0, 8], [2**63, 1, 0], [3, 8, 0], [1, 0, 0], [3, 0, 10], [3, 0, 2**40]]
+    "rows", [[4, 0, 8], [0, 0, 8], [2**63, 1, 0], [3, 8, 0], [1, 0, 0], [3, 0, 10], [3, 0, 2**40]]
 )
-def test_shares_that_do_not_add_up_to_a_winner(winner: list[int]) -> None:
-    """No such thing, the detail at the wrong participant, or none at all, or beyond the last."""
-    with pytest.raises(ResultError, match="the shares of a thing do not add up to one of 3"):
-        simulate(partial(choosing, [[value] for value in winner]), 2)
+def test_invalid_argmax_results_are_rejected(rows: list[int]) -> None:
+    """No such candidate, a detail at the wrong participant, no detail, or one beyond the last."""
+    with pytest.raises(ResultError, match="the shares of a split do not add up to one of 3"):
+        simulate(partial(choosing, [[value] for value in rows]), 2)
 
 
 @pytest.mark.parametrize("receiver", [0, 1])
-def test_a_number_of_the_winner_goes_to_its_receiver(receiver: int) -> None:
-    """In the same round: one row more, to it alone."""
+def test_a_number_of_the_argmax_is_revealed_to_the_receiver(receiver: int) -> None:
+    """In the same round, as one more row that only the receiver gets."""
     rows = [[77, 3, 1 << 60], [5, 0, 1 << 40], [1 << 50, 8, 6], [1 << 60, 12345, 7]]
     program = partial(choosing, rows, receiver=receiver)
     views = play(program, 2)
@@ -369,41 +372,41 @@ def choosing(
     finalists: list[list[int]], runtime: Runtime, _: None, receiver: int | None = None
 ) -> Any:
     share = runtime.share_public(np.array(finalists, dtype=np.uint64), Z64)
-    things = ArgmaxCandidates((0, 1, 1), (9, 9, 9), ("thing", "detail"), receiver, "number")
-    return runtime.reveal_argmax(share, things)
+    candidates = ArgmaxCandidates((0, 1, 1), (9, 9, 9), ("split", "detail"), receiver, "number")
+    return runtime.reveal_argmax(share, candidates)
 
 
 def announcing(runtime: Runtime, number: int | None) -> int | None:
-    """Have the last participant tell a number; the dealer writes down what it hears."""
-    told = runtime.announce(number, runtime.n_parties - 1, "a number")
+    """Announce a number of the last participant; record the number at the dealer."""
+    announced = runtime.announce(number, runtime.n_parties - 1, "a number")
     if isinstance(runtime, Dealer):
-        heard.append(told)
-    return told
+        dealer_numbers.append(announced)
+    return announced
 
 
-heard: list[int | None] = []
+dealer_numbers: list[int | None] = []
 
 
 @pytest.mark.parametrize("n", PARTIES)
 def test_announcing(n: int) -> None:
-    """To all participants and the dealer, who all hear the same; the others have no say in it."""
-    heard.clear()
+    """All participants and the dealer receive the number of the owner."""
+    dealer_numbers.clear()
     views = play(announcing, n, [None] * (n - 1) + [7])
     names = tuple(f"party{k + 1}" for k in range(n))
     for view in views:
         assert view.result == 7
         assert view.ledger.entries == [LedgerEntry("a number", (*names, "dealer"), 1, "")]
-    assert heard == [7]
+    assert dealer_numbers == [7]
     check_count(announcing, views)
     assert measured(views) == Cost(1, 4 * (n - 1))
 
 
-def test_announcing_where_correlations_were_dealt_ahead() -> None:
-    """The dealer heard nothing when it dealt, and is told nothing now."""
-    heard.clear()
+def test_announcing_with_offline_preprocessing() -> None:
+    """The dealer receives no number, neither in preprocessing nor in the run."""
+    dealer_numbers.clear()
     outcome = simulate(announcing, 3, [None, None, 9], ahead=True)
     assert outcome.results == [9, 9, 9]
-    assert heard == [None]
+    assert dealer_numbers == [None]
     assert [entry.recipients for entry in outcome.ledgers[0].entries] == [
         ("party1", "party2", "party3")
     ]

@@ -1,4 +1,4 @@
-"""What all runtimes have in common: steps, places, and work in the background."""
+"""The base class of runtimes: steps, places and background work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.runtime.harness import check_count, measured, play
 
 
 def draws(runtime: Runtime, _: object) -> Any:
-    """Draws of all kinds in, before, between and after steps with numbers and without."""
+    """Draw all kinds of values in, between and after numbered and unnumbered steps."""
     x = runtime.share_public(np.arange(6, dtype=np.uint64), Z64)
     for _again in range(2):
         for table in range(2):
@@ -42,24 +42,24 @@ def draws(runtime: Runtime, _: object) -> Any:
 
 
 def test_no_place_is_drawn_from_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even where a step with the same number comes again."""
+    """Not even if a step with the same number is repeated."""
     drawn: list[tuple[bytes, Place]] = []
     uniform, permutation = Prg.uniform, Prg.permutation
 
-    def noted(
+    def record_uniform(
         self: Prg, place: Place, shape: tuple[int, ...], ring: Ring, rows: slice | None = None
     ) -> RingArray:
         drawn.append((self.seed, place))
         return uniform(self, place, shape, ring, rows)
 
-    def noted_permutation(self: Prg, place: Place, length: int) -> Any:
+    def record_permutation(self: Prg, place: Place, length: int) -> Any:
         drawn.append((self.seed, place))
         return permutation(self, place, length)
 
-    monkeypatch.setattr(Prg, "uniform", noted)
-    monkeypatch.setattr(Prg, "permutation", noted_permutation)
+    monkeypatch.setattr(Prg, "uniform", record_uniform)
+    monkeypatch.setattr(Prg, "permutation", record_permutation)
     play(draws, 2)
-    # The dealer draws what every participant draws, and each participant what is its own.
+    # The dealer and one participant draw from each place.
     counts = {key: drawn.count(key) for key in drawn}
     assert set(counts.values()) == {2}
     paths = {place.path for _, place in drawn}
@@ -69,24 +69,24 @@ def test_no_place_is_drawn_from_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def places(runtime: Runtime) -> list[Place]:
-    """The places of a few draws of a table, whatever was drawn before it."""
-    found = []
+    """Return the places of a few draws of a table."""
+    drawn = []
     with runtime.step("table", 7):
         for shape, ring in (((2,), Z64), ((3, 4), Z32)):
-            found.append(runtime._next_place("uniform", shape, ring))
+            drawn.append(runtime._next_place("uniform", shape, ring))
         with runtime.step("level", 3):
-            found.append(runtime._next_place("derived", (1,), Z64))
-    return found
+            drawn.append(runtime._next_place("derived", (1,), Z64))
+    return drawn
 
 
-def test_what_a_step_draws_does_not_depend_on_what_was_drawn_before() -> None:
-    fresh, worn = CostCounter(2), CostCounter(2)
-    draws(worn, None)
+def test_places_in_a_step_do_not_depend_on_earlier_draws() -> None:
+    fresh, used = CostCounter(2), CostCounter(2)
+    draws(used, None)
     for table in range(5):
-        with worn.step("table", table):
-            worn._next_place("uniform", (3,), Z64)
-    worn._next_place("uniform", (3,), Z64)
-    assert places(fresh) == places(worn)
+        with used.step("table", table):
+            used._next_place("uniform", (3,), Z64)
+    used._next_place("uniform", (3,), Z64)
+    assert places(fresh) == places(used)
     assert places(CostCounter(3)) == [
         Place("uniform", (7,), 0),
         Place("uniform", (7,), 1),
@@ -94,7 +94,7 @@ def test_what_a_step_draws_does_not_depend_on_what_was_drawn_before() -> None:
     ]
 
 
-def test_steps_have_names_and_numbers_have_places() -> None:
+def test_step_names_and_paths() -> None:
     runtime = CostCounter(2)
     with runtime.step("table", 2):
         assert runtime.step_name == "table"
@@ -107,26 +107,26 @@ def test_steps_have_names_and_numbers_have_places() -> None:
 
 
 def numbered(runtime: Runtime, _: object) -> Any:
-    """One participant gives a table another number."""
-    odd = isinstance(runtime, Party) and runtime.index == 1
-    with runtime.step("table", 1 if odd else 0):
+    """Enter a table with another number at one participant."""
+    is_changed = isinstance(runtime, Party) and runtime.index == 1
+    with runtime.step("table", 1 if is_changed else 0):
         x = runtime.share_public(np.zeros(4, dtype=np.uint64), Z64)
         square(runtime, x)
 
 
-def test_numbers_are_agreed() -> None:
+def test_different_step_numbers_are_detected() -> None:
     with pytest.raises(Exception, match="lost step"):
         play(numbered, 2)
 
 
-class Waiting(CostCounter):
-    """Somebody who has time to use while it waits for others, as a participant has."""
+class BackgroundCounter(CostCounter):
+    """A counter that runs background work as a participant does."""
 
     submit_background = Runtime.submit_background
 
 
-def test_background_work_is_done_in_turn() -> None:
-    runtime = Waiting(2)
+def test_background_work_runs_in_order() -> None:
+    runtime = BackgroundCounter(2)
     done: list[int] = []
 
     def work(number: int) -> int:
@@ -146,22 +146,22 @@ def test_background_work_is_done_in_turn() -> None:
     runtime.shut_down()
 
 
-def test_what_has_not_begun_is_let_go_of() -> None:
-    runtime = Waiting(2)
-    going, end = threading.Event(), threading.Event()
+def test_shutdown_cancels_pending_background_work() -> None:
+    runtime = BackgroundCounter(2)
+    started_work, end = threading.Event(), threading.Event()
 
     def work() -> str:
-        going.set()
+        started_work.set()
         end.wait(5)
         return "done"
 
     first = runtime.submit_background(work)
-    assert going.wait(5)
+    assert started_work.wait(5)
     second = runtime.submit_background(lambda: "never")
-    started = time.monotonic()
+    start = time.monotonic()
     runtime.shut_down()
     runtime.shut_down()
-    assert time.monotonic() - started < 1  # whoever lets go does not wait
+    assert time.monotonic() - start < 1  # shutdown does not wait
     assert second.cancelled()
     end.set()
     assert first.result(5) == "done"
@@ -170,22 +170,22 @@ def test_what_has_not_begun_is_let_go_of() -> None:
 
 
 def everything(runtime: Runtime, values: RingArray | None) -> Any:
-    """All that programs ask of any runtime, in steps."""
+    """Call all operations of every runtime, in steps."""
     with runtime.step("share"):
         x = runtime.share(values, owner=1, shape=(500,), ring=Z64)
     with runtime.step("table", 0):
         with runtime.step("products"):
             y = multiply(runtime, x, square(runtime, x))
-        known = runtime.share_public(np.ones(500, dtype=np.uint64), Z64)
-        runtime.reveal(y + known, recipients=[0, 1], disclosure="y")
-    winner = [2, 0, 4, *[0] * (runtime.n_parties - 2)]
-    finalists = runtime.share_public(np.array([winner], np.uint64).T, Z64)
-    runtime.reveal_argmax(finalists, ArgmaxCandidates((0, 1), (5, 5), ("thing", "detail")))
+        public = runtime.share_public(np.ones(500, dtype=np.uint64), Z64)
+        runtime.reveal(y + public, recipients=[0, 1], disclosure="y")
+    finalist = [2, 0, 4, *[0] * (runtime.n_parties - 2)]
+    finalists = runtime.share_public(np.array([finalist], np.uint64).T, Z64)
+    runtime.reveal_argmax(finalists, ArgmaxCandidates((0, 1), (5, 5), ("split", "detail")))
     return None
 
 
 @pytest.mark.parametrize("n", [2, 3, 5])
-def test_a_counter_says_what_the_meters_will(n: int) -> None:
+def test_a_counter_predicts_the_meters(n: int) -> None:
     values = np.arange(500, dtype=np.uint64)
     views = play(everything, n, [values if k == 1 else None for k in range(n)])
     steps = check_count(everything, views)

@@ -1,4 +1,4 @@
-"""Three dealers in threads, with all that they derive put together and checked."""
+"""Three dealers in threads, whose derived values are combined and checked."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ NAMES = ("dealer1", "dealer2", "dealer3")
 
 
 class Carry(ReplicatedElements):
-    """A carry, of which a dealer that knows the whole mask has zeros."""
+    """A carry, which is zero at a dealer that knows the whole mask."""
 
     __slots__ = ()
 
 
-class Corrections(CorrelationSender):
-    """What participants are sent."""
+class DiscardingSender(CorrelationSender):
+    """A sender that discards all messages to participants."""
 
-    def __init__(self, fellows: DealerPeers, n_parties: int) -> None:
-        self._fellows, self._n = fellows, n_parties
+    def __init__(self, dealer_peers: DealerPeers, n_parties: int) -> None:
+        self._dealer_peers, self._n = dealer_peers, n_parties
 
     def distribute_seeds(self) -> tuple[str, list[list[bytes]]]:
-        return self._fellows.exchange_seeds(self._n, b"")
+        return self._dealer_peers.exchange_seeds(self._n, b"")
 
     def send(self, party: int, array: RingArray, tag: int) -> None:
         pass
@@ -46,13 +46,15 @@ class Corrections(CorrelationSender):
         pass
 
 
-class Watched(ReplicatedDealer):
-    """One of three dealers, all of whose masks and corrections are noted."""
+class RecordingDealer(ReplicatedDealer):
+    """One of three dealers, which records all its masks and corrections."""
 
-    def __init__(self, n_parties: int, sink: Corrections, fellows: DealerPeers, notes: Any) -> None:
-        super().__init__(n_parties, sink, fellows)
-        self.notes, self.number = notes, fellows.dealer_index
-        self._last = threading.local()  # several tables are dealt at once
+    def __init__(
+        self, n_parties: int, sender: DiscardingSender, dealer_peers: DealerPeers, records: Any
+    ) -> None:
+        super().__init__(n_parties, sender, dealer_peers)
+        self.records, self.number = records, dealer_peers.dealer_index
+        self._last = threading.local()  # several tables run in parallel
 
     def _deliver_in_order(self, deliver: Callable[[], None]) -> None:
         if isinstance(deliver, partial) and deliver.func == self._sender.send:
@@ -62,33 +64,33 @@ class Watched(ReplicatedDealer):
     def derive_carries(
         self, mask: Elements, places: Sequence[int], bit: int | None = None
     ) -> tuple[Elements, Elements]:
-        found, top = super().derive_carries(mask, places, bit)
-        assert isinstance(found, ReplicatedElements)
-        return Carry(*found.parts), top
+        carries, bits = super().derive_carries(mask, places, bit)
+        assert isinstance(carries, ReplicatedElements)
+        return Carry(*carries.parts), bits
 
     def derive(
         self, correlation: Correlation, ring: Ring, *masks: Elements, as_mask: bool = False
     ) -> Elements:
         self._last.correction = None
-        found = super().derive(correlation, ring, *masks, as_mask=as_mask)
+        value = super().derive(correlation, ring, *masks, as_mask=as_mask)
         shape = correlation.shape(*(mask.shape for mask in masks))
         path = tuple(self.path)
         place = ("derived", path, self._slots["derived", path] - 1)
         drawn = [self._draw_part(part, Place(*place), shape, ring).array for part in range(2)]
-        self.notes[place][self.number] = (
+        self.records[place][self.number] = (
             self.step_name,
             correlation,
             ring,
             masks,
             drawn,
             self._last.correction,
-            found if as_mask else None,
+            value if as_mask else None,
         )
-        return found
+        return value
 
 
 def whole(values: Sequence[Any]) -> RingArray:
-    """Return what the parts that three dealers have add up to; those that two have are equal."""
+    """Return the sum of the three dealers' parts; check that common parts are equal."""
     ring = values[0].ring
     parts = [[ring.reduce_modulus(part.array) for part in value.parts] for value in values]
     for k in range(N_HOLDERS):
@@ -98,24 +100,24 @@ def whole(values: Sequence[Any]) -> RingArray:
 
 
 def _small(mask: RingArray, ring: Ring) -> RingArray:
-    """Return secrets as they are drawn: of any sign."""
+    """Return secrets as drawn, as signed numbers."""
     size = 8 * ring.dtype.itemsize - ring.bits
     return (signed(mask << ring.dtype.type(size)) >> size).view(ring.dtype)
 
 
-def deal(program: Callable[[Dealer], Any], n_parties: int = 2) -> tuple[Any, list[Watched]]:
-    """Run a program at three dealers; return what was noted, and them."""
+def deal(program: Callable[[Dealer], Any], n_parties: int = 2) -> tuple[Any, list[RecordingDealer]]:
+    """Run a program at three dealers; return the records, and the dealers."""
     channels = create_memory_channels(NAMES)
-    notes: Any = defaultdict(dict)
-    dealers: dict[int, Watched] = {}
+    records: Any = defaultdict(dict)
+    dealers: dict[int, RecordingDealer] = {}
     failures: list[BaseException] = []
 
     def body(number: int) -> None:
         try:
             with channels[NAMES[number]] as channel:
-                fellows = DealerPeers(number, NAMES, channel)
-                dealers[number] = Watched(
-                    n_parties, Corrections(fellows, n_parties), fellows, notes
+                dealer_peers = DealerPeers(number, NAMES, channel)
+                dealers[number] = RecordingDealer(
+                    n_parties, DiscardingSender(dealer_peers, n_parties), dealer_peers, records
                 )
                 program(dealers[number])
         except BaseException as error:  # noqa: BLE001
@@ -128,60 +130,62 @@ def deal(program: Callable[[Dealer], Any], n_parties: int = 2) -> tuple[Any, lis
         thread.join()
     if failures:
         raise failures[0]
-    return notes, [dealers[k] for k in range(N_HOLDERS)]
+    return records, [dealers[k] for k in range(N_HOLDERS)]
 
 
-def _sums(recipes: Sequence[_HistogramSums], masks: Sequence[RingArray]) -> RingArray:
-    """Return the matrix, of which each dealer's first part is a part, times a mask."""
-    position = recipes[0]._position
-    ring, lattice = recipes[0]._rings[position], recipes[0]._indicators.has_lattice_masks
+def _sums(correlations: Sequence[_HistogramSums], masks: Sequence[RingArray]) -> RingArray:
+    """Return the matrix (the sum of the dealers' first parts) times a mask."""
+    position = correlations[0]._position
+    ring, lattice = correlations[0]._rings[position], correlations[0]._indicators.has_lattice_masks
     mask = [(_small(masks[position], ring) if lattice else masks[position], ring)]
-    found = [recipe._indicators.multiply(0, mask)[0] for recipe in recipes]
-    total: RingArray = found[0] + found[1] + found[2]
+    products = [correlation._indicators.multiply(0, mask)[0] for correlation in correlations]
+    total: RingArray = products[0] + products[1] + products[2]
     return total
 
 
-def check(notes: Any) -> Counter[str]:
-    """Compare all that was derived with what one dealer derives; return how often, by gate.
+def check(records: Any) -> Counter[str]:
+    """Compare all derived values with those of a single dealer; return their count by gate.
 
-    Exactly, but for waves, which may be off by a unit.
+    The values must be equal, except sine and cosine terms, which can differ by one unit.
     """
-    made: Counter[str] = Counter()
-    for place, by_dealer in notes.items():
-        step, recipe, ring, masks, _, _, kept = by_dealer[0]
-        wholes = []
+    counts: Counter[str] = Counter()
+    for place, by_dealer in records.items():
+        step, correlation, ring, masks, _, _, as_mask = by_dealer[0]
+        sums = []
         for k in range(len(masks)):
-            each = [by_dealer[number][3][k] for number in range(N_HOLDERS)]
-            found = whole(each)
-            wholes.append(np.zeros_like(found) if isinstance(each[0], Carry) else found)
-        if isinstance(recipe, _HistogramSums):
-            expected = ring.reduce_modulus(
-                _sums([by_dealer[k][1] for k in range(N_HOLDERS)], wholes)
+            parts_of_mask = [by_dealer[number][3][k] for number in range(N_HOLDERS)]
+            mask_sum = whole(parts_of_mask)
+            sums.append(
+                np.zeros_like(mask_sum) if isinstance(parts_of_mask[0], Carry) else mask_sum
             )
+        if isinstance(correlation, _HistogramSums):
+            expected = ring.reduce_modulus(_sums([by_dealer[k][1] for k in range(N_HOLDERS)], sums))
         else:
-            expected = ring.reduce_modulus(recipe.compute_plain(*wholes))
+            expected = ring.reduce_modulus(correlation.compute_plain(*sums))
         (message,) = [by_dealer[k][5] for k in range(N_HOLDERS) if by_dealer[k][5] is not None]
         (correction,) = Payload.for_array(ring, expected.shape).decode(message)
         parts = [by_dealer[k][4][0] for k in range(N_HOLDERS)]
         total = ring.reduce_modulus(sum(parts[1:]) + parts[0] + correction.reshape(expected.shape))
         gate = step.rpartition("/")[2]
         difference = ring.reduce_modulus(total - expected)
-        fine = difference == 0
+        is_equal = difference == 0
         if gate == "series":
-            fine |= (difference == 1) | (difference == ring.reduce_modulus(ring.to_elements(-1)))
-        assert fine.all(), (
+            is_equal |= (difference == 1) | (
+                difference == ring.reduce_modulus(ring.to_elements(-1))
+            )
+        assert is_equal.all(), (
             place,
             step,
-            type(recipe).__name__,
-            float(fine.mean()),
+            type(correlation).__name__,
+            float(is_equal.mean()),
             [m.shape for m in masks],
             expected.shape,
             [type(m).__name__ for m in masks],
-            np.argwhere(~fine)[:5],
-            recipe.__dict__,
+            np.argwhere(~is_equal)[:5],
+            correlation.__dict__,
         )
-        if kept is not None:
-            again = whole([by_dealer[k][6] for k in range(N_HOLDERS)])
-            np.testing.assert_array_equal(again, total)
-        made[gate] += 1
-    return made
+        if as_mask is not None:
+            value = whole([by_dealer[k][6] for k in range(N_HOLDERS)])
+            np.testing.assert_array_equal(value, total)
+        counts[gate] += 1
+    return counts

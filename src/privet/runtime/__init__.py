@@ -1,1 +1,1 @@
-"""Participants and the dealer at work: the only place that opens or reveals."""
+"""Runtimes of participants and dealers: the only package that opens or reveals values."""

@@ -1,7 +1,7 @@
 """The meter of rounds, messages and bytes, and the disclosure ledger.
 
-Bytes are those of the arrays themselves; a frame adds 32 to a message, and TLS 22 to each 16 KiB.
-A round is one network delay that the program waits for.
+The meter counts the bytes of the arrays only: a frame adds 32 bytes to a message, and TLS adds 22
+to each 16 KiB. A round is one network delay that the program waits for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 @dataclass
 class Traffic:
-    """What one participant did on the network."""
+    """The network traffic of one participant."""
 
     rounds: int = 0
     messages: int = 0
@@ -31,18 +31,18 @@ class Traffic:
 
 
 class MeterTotals(NamedTuple):
-    """What a meter comes to: what is told of it while work goes on."""
+    """The totals of a meter: a worker reports them while it is running."""
 
     rounds: int = 0
     sent: int = 0
-    """Bytes to the other participants."""
+    """Bytes sent to the other participants."""
     received: int = 0
-    """Bytes from them."""
+    """Bytes received from the other participants."""
     dealt: int = 0
-    """Bytes from the dealer, or dealers."""
+    """Bytes received from the dealer, or dealers."""
 
     def add_parallel(self, members: Sequence[MeterTotals]) -> MeterTotals:
-        """Add those of some who work side by side, as `Meter.add_parallel` does."""
+        """Add the totals of members that run in parallel, as `Meter.add_parallel` does."""
         if not members:
             return self
         rounds = self.rounds + members[0].rounds
@@ -52,15 +52,18 @@ class MeterTotals(NamedTuple):
 
 @dataclass
 class Meter:
-    """The traffic of one participant: with the others (online), and from the dealer (offline)."""
+    """The traffic of one participant.
+
+    `online` is the traffic with the other participants, `offline` the traffic from the dealer.
+    """
 
     online: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
     offline: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float), compare=False)
-    """Wall time of each step, the steps inside it included."""
+    """Wall time of each step, including the steps inside it."""
 
     def add(self, other: Meter) -> None:
-        """Add what somebody else has metered, or a part of ourselves."""
+        """Add the traffic and times of another meter."""
         for step, traffic in other.online.items():
             self.online[step] += traffic
         for step, traffic in other.offline.items():
@@ -69,7 +72,7 @@ class Meter:
             self.seconds[step] += seconds
 
     def add_parallel(self, members: Sequence[Meter]) -> None:
-        """Add what some have metered who work side by side: the delays of one are those of all."""
+        """Add the meters of members that run in parallel, with the rounds of the first one."""
         for number, member in enumerate(members):
             for phase in ("online", "offline"):
                 steps = getattr(self, phase)
@@ -77,12 +80,12 @@ class Meter:
                     steps[step] += traffic if number == 0 else replace(traffic, rounds=0)
 
     def summarise(self) -> MeterTotals:
-        """Return what it comes to so far."""
+        """Return the totals so far."""
         online, offline = self.sum_traffic(), self.sum_traffic("offline")
         return MeterTotals(online.rounds, online.sent, online.received, offline.received)
 
     def to_dict(self) -> dict[str, dict[str, list[int]]]:
-        """Return it without times, as it is told to somebody else."""
+        """Return the traffic, without times, as JSON content for another process."""
         return {
             phase: {step: list(astuple(traffic)) for step, traffic in getattr(self, phase).items()}
             for phase in ("online", "offline")
@@ -90,16 +93,16 @@ class Meter:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Mapping[str, Sequence[int]]]) -> Meter:
-        """Return what was told; raise TypeError, KeyError or ValueError if that is none."""
-        found = cls()
+        """Parse the output of `to_dict`; raise TypeError, KeyError or ValueError if invalid."""
+        meter = cls()
         for phase in ("online", "offline"):
             for step, (rounds, messages, sent, received) in content[phase].items():
-                numbers = (int(rounds), int(messages), int(sent), int(received))
-                getattr(found, phase)[str(step)] = Traffic(*numbers)
-        return found
+                counts = (int(rounds), int(messages), int(sent), int(received))
+                getattr(meter, phase)[str(step)] = Traffic(*counts)
+        return meter
 
     def sum_traffic(self, phase: str = "online", within: str = "") -> Traffic:
-        """Return the sum over all steps, or over one and the steps inside it."""
+        """Return the sum over all steps, or over one step and the steps inside it."""
         steps: dict[str, Traffic] = getattr(self, phase)
         prefix = f"{within}/" if within else ""
         return sum((t for step, t in steps.items() if f"{step}/".startswith(prefix)), Traffic())
@@ -112,30 +115,33 @@ class LedgerEntry:
     disclosure: str
     recipients: tuple[str, ...]
     n_elements: int
-    """How many elements."""
+    """Element count."""
     step: str
 
 
 @dataclass
 class DisclosureLedger:
-    """All reveals that this participant took part in, in order."""
+    """All reveals that this participant was part of, in order."""
 
     entries: list[LedgerEntry] = field(default_factory=list)
 
     def record(
         self, disclosure: str, recipients: tuple[str, ...], n_elements: int, step: str
     ) -> None:
-        """Write a reveal down."""
+        """Append a reveal."""
         self.entries.append(LedgerEntry(disclosure, recipients, n_elements, step))
 
     def summarise(self) -> list[LedgerEntry]:
-        """Return one entry for each thing, audience and step, with the counts added up."""
+        """Return one entry for each disclosure, recipients and step, with the counts added up."""
         totals: dict[tuple[str, tuple[str, ...], str], int] = {}
         for entry in self.entries:
             key = (entry.disclosure, entry.recipients, entry.step)
             totals[key] = totals.get(key, 0) + entry.n_elements
-        return [LedgerEntry(what, to, n, step) for (what, to, step), n in totals.items()]
+        return [
+            LedgerEntry(disclosure, recipients, n_elements, step)
+            for (disclosure, recipients, step), n_elements in totals.items()
+        ]
 
     def compact(self) -> None:
-        """Keep the summary alone: for programs that never end."""
+        """Keep only the summary, for programs that never end."""
         self.entries = self.summarise()

@@ -1,4 +1,4 @@
-"""What a program costs, by running it on shapes: no data, no masks, no messages."""
+"""The cost of a program, by running it on shapes: no data, no masks, no messages."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from privet.runtime.runtime import ArgmaxCandidates, Owned, Owners, Shape, Shape
 
 @dataclass(frozen=True)
 class Cost:
-    """What a program costs: network delays, and bytes summed over all participants."""
+    """The cost of a program: network delays, and bytes summed over all participants."""
 
     rounds: int = 0
     online_bytes: int = 0
-    """Bytes that participants send each other."""
+    """Bytes that participants send to each other."""
     offline_bytes: int = 0
     """Bytes of corrections from the dealer, or dealers."""
     dealer_bytes: int = 0
-    """Bytes that three dealers send each other."""
+    """Bytes that three dealers send to each other."""
     worker_bytes: int = 0
-    """Bytes of shares between a participant and its workers, where rows are in shards."""
+    """Bytes of shares between a participant and its workers, if rows are in shards."""
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
@@ -43,7 +43,7 @@ class Cost:
         return self + other * -1
 
     def with_rounds(self, rounds: int) -> Cost:
-        """Return the same bytes with so many delays."""
+        """Return the same bytes with another number of rounds."""
         return replace(self, rounds=rounds)
 
     def __mul__(self, times: int) -> Cost:
@@ -51,7 +51,7 @@ class Cost:
 
 
 class CostCounter(ShapeRuntime):
-    """Adds up what gates say that they cost, step by step."""
+    """Adds up the costs that gates report, step by step."""
 
     def __init__(
         self, n_parties: int, network: NetworkModel | None = None, n_dealers: int = 1
@@ -60,48 +60,49 @@ class CostCounter(ShapeRuntime):
         self._dealers = n_dealers
         self.cost_by_step: dict[str, Cost] = defaultdict(Cost)
         self.n_corrections = 0
-        """How many messages of the dealer's all this takes."""
+        """Number of messages from the dealer."""
 
     @property
     def total(self) -> Cost:
-        """What all steps cost."""
+        """The cost of all steps."""
         return sum(self.cost_by_step.values(), start=Cost())
 
     def create_empty(self) -> CostCounter:
-        """Return a counter that has counted nothing yet, of a group like ours."""
+        """Return a counter at zero, for the same participants, network and dealers."""
         return CostCounter(self.n_parties, self.network, self._dealers)
 
     def add(self, cost: Cost) -> None:
-        """Count something at the step that we are in."""
+        """Add a cost to the current step."""
         self.cost_by_step[self.step_name] += cost
 
-    # What gates count.
+    # Counted by gates.
 
     def count_opening(self, *values: Elements) -> None:
-        """Count one opening of all these values."""
+        """Count one opening of all these values together."""
         rings, lengths = merge_vectors(values)
-        travel = OpeningPlan(rings, lengths, self.n_parties, self.network)
-        self.add(Cost(rounds=travel.rounds, online_bytes=travel.nbytes))
+        plan = OpeningPlan(rings, lengths, self.n_parties, self.network)
+        self.add(Cost(rounds=plan.rounds, online_bytes=plan.nbytes))
 
     def count_corrections(self, ring: Ring, *shapes: tuple[int, ...]) -> None:
-        """Count values that the dealer gives shares of, each in a message of its own."""
+        """Count values that the dealer distributes shares of, one message for each value."""
         self.n_corrections += len(shapes)
         self.add(Cost(offline_bytes=sum(Payload.for_array(ring, shape).nbytes for shape in shapes)))
 
     def derive(
         self, correlation: Correlation, ring: Ring, *masks: Elements, as_mask: bool = False
     ) -> Elements:
-        """Count a value that follows from masks, and what three dealers say to find it."""
+        """Count a derived correlation, and the messages that three dealers exchange for it."""
         shapes = [mask.shape for mask in masks]
         shape = correlation.shape(*shapes)
         self.count_corrections(ring, shape)
         if self._dealers > 1:
-            shared = [
-                Payload.for_array(*each).nbytes for each in correlation.list_s_terms(ring, *shapes)
+            s_term_bytes = [
+                Payload.for_array(*term).nbytes for term in correlation.list_s_terms(ring, *shapes)
             ]
             self.add(
                 Cost(
-                    dealer_bytes=sum(shared) + (1 + as_mask) * Payload.for_array(ring, shape).nbytes
+                    dealer_bytes=sum(s_term_bytes)
+                    + (1 + as_mask) * Payload.for_array(ring, shape).nbytes
                 )
             )
         return Elements.unknown(shape, ring)
@@ -109,24 +110,24 @@ class CostCounter(ShapeRuntime):
     def derive_carries(
         self, mask: Elements, places: Sequence[int], bit: int | None = None
     ) -> tuple[Elements, Elements]:
-        """Count what three dealers say to find carries."""
-        wanted = tuple(sorted({*places} - {0}))
-        if self._dealers > 1 and (wanted or bit):
-            self.add(Cost(dealer_bytes=get_carry_tree(wanted, bit).count_bytes(mask.size)))
+        """Count the messages that three dealers exchange to compute carries."""
+        wanted_places = tuple(sorted({*places} - {0}))
+        if self._dealers > 1 and (wanted_places or bit):
+            self.add(Cost(dealer_bytes=get_carry_tree(wanted_places, bit).count_bytes(mask.size)))
         shapes = (len(places), *mask.shape), mask.shape
-        carries, found = (Elements.unknown(shape, Z1) for shape in shapes)
-        return carries, found
+        carries, bits = (Elements.unknown(shape, Z1) for shape in shapes)
+        return carries, bits
 
     def count_publication(self, ring: Ring, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Count one round in which arrays go from their owners to all others."""
+        """Count one round in which owners send arrays to all other participants."""
         nbytes = sum(Payload.for_array(ring, shape).nbytes for shape in shapes)
         self.add(Cost(rounds=1, online_bytes=(self.n_parties - 1) * nbytes))
 
-    # What programs ask of any runtime.
+    # Called by programs on every runtime.
 
     def share_arrays(self, values: Owned, owners: Owners, shape: Shape, ring: Ring) -> Share:
-        """Count one round in which owners send shares to all others, each in one letter."""
-        # Where nobody knows the owners, it must not matter who packs how much into a letter.
+        """Count one round in which each owner sends its shares to all others as one payload."""
+        # With unknown owners, the bytes must not depend on how owners pack arrays into payloads.
         assert owners is not None or ring.is_word
         counts = Tally(owners or [0] * len(values)).values()
         nbytes = sum(Payload.for_array(ring, (count, *shape)).nbytes for count in counts)
@@ -134,25 +135,28 @@ class CostCounter(ShapeRuntime):
         return Share.unknown((len(values), *shape), ring)
 
     def reveal(self, value: Share, recipients: Sequence[int], disclosure: str) -> None:
-        """Count one round in which everybody sends its share to some."""
+        """Count one round in which all participants send their shares to the recipients."""
         nbytes = Payload.for_array(value.ring, value.shape).nbytes
         self.add(Cost(rounds=1, online_bytes=len(recipients) * (self.n_parties - 1) * nbytes))
 
     def reveal_argmax(self, finalists: Share, candidates: ArgmaxCandidates) -> None:
-        """Count one round in which everybody sends everybody two rows, and three to a receiver."""
+        """Count one round in which each participant sends two rows to each other one.
+
+        A receiver gets three.
+        """
         counts = [len(candidates.list_rows(k)) for k in range(self.n_parties)]
-        lengths = [
+        row_bytes = [
             Payload.for_array(finalists.ring, (rows, finalists.shape[1])).nbytes for rows in counts
         ]
-        self.add(Cost(rounds=1, online_bytes=(self.n_parties - 1) * sum(lengths)))
+        self.add(Cost(rounds=1, online_bytes=(self.n_parties - 1) * sum(row_bytes)))
 
     def announce(self, number: int | None, owner: int, disclosure: str) -> None:
-        """Count one round in which the owner tells all other participants; the dealer is extra."""
+        """Count one round from the owner to all other participants, without the dealer's copy."""
         self.add(Cost(rounds=1, online_bytes=(self.n_parties - 1) * EXPECTED_ANNOUNCEMENT.nbytes))
 
 
 def count_program_cost(program: Callable[..., Any], n_parties: int, *arguments: Any) -> Cost:
-    """Return what `program(runtime, *arguments)` costs."""
+    """Return the cost of `program(runtime, *arguments)`."""
     counter = CostCounter(n_parties)
     program(counter, *arguments)
     return counter.total

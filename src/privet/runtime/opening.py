@@ -1,7 +1,6 @@
 """Openings: share vectors as messages, summed all-to-all or by reduce-scatter.
 
-An opening, a publication, a share and a correction are coded alike (`arithmetic.wire`): one vector
-as it is, several as their bytes in a row.
+Openings, publications, shares and corrections use the same message layout, `Payload`.
 """
 
 from __future__ import annotations
@@ -18,24 +17,28 @@ from privet.arithmetic.shares import Elements
 from privet.transport.channel import Array, Expected
 
 EXPECTED_ANNOUNCEMENT = Expected(np.dtype(np.uint32), (1,))
-"""A small number, as it is announced."""
+"""The message of an announced number."""
 
 
 @dataclass(frozen=True)
 class Payload:
-    """Vectors of known rings and lengths as one message."""
+    """The message layout of vectors of known rings and lengths.
+
+    A single vector is packed by its ring (`arithmetic.packing`), several are the concatenation of
+    their packed bytes.
+    """
 
     rings: Sequence[Ring]
     lengths: Sequence[int]
 
     @classmethod
     def for_array(cls, ring: Ring, shape: tuple[int, ...]) -> Payload:
-        """Return the letter that carries one array."""
+        """Return the payload of one array."""
         return cls([ring], [prod(shape)])
 
     @property
     def nbytes(self) -> int:
-        """How many bytes it has."""
+        """Bytes of the message."""
         if len(self.rings) == 1:
             return self.rings[0].count_packed_bytes(self.lengths[0])
         return sum(
@@ -50,7 +53,7 @@ class Payload:
         return Expected(np.dtype(np.uint8), (self.nbytes,))
 
     def encode(self, arrays: Sequence[RingArray]) -> Array:
-        """Return the message."""
+        """Encode vectors as a message."""
         if len(arrays) == 1:
             return pack_elements(self.rings[0], arrays[0].reshape(-1))
         parts = [pack_elements(r, a.reshape(-1)) for r, a in zip(self.rings, arrays, strict=True)]
@@ -58,14 +61,14 @@ class Payload:
         return np.concatenate(raw) if raw else np.empty(0, dtype=np.uint8)
 
     def decode(self, message: Array) -> list[RingArray]:
-        """Return the vectors of a message."""
+        """Decode the vectors of a message."""
         if len(self.rings) == 1:
             return [unpack_elements(self.rings[0], message, self.lengths[0])]
         vectors, start = [], 0
         for ring, length in zip(self.rings, self.lengths, strict=True):
             end = start + ring.count_packed_bytes(length)
             part = message[start:end]
-            if ring.is_word:  # a copy, since a view could be of numbers that are not aligned
+            if ring.is_word:  # a copy: a view could be misaligned
                 part = part.copy().view(ring.dtype)
             vectors.append(unpack_elements(ring, part, length))
             start = end
@@ -73,36 +76,40 @@ class Payload:
 
 
 Fold = Callable[[list[list[RingArray]], list[slice]], list[RingArray]]
-"""Adds up pieces, [participant][array], that lie at the given slices of their arrays."""
+"""Adds up pieces, [participant][array], from the given slices of their arrays."""
 Exchange = Callable[[dict[str, Array], dict[str, Expected]], dict[str, Array]]
-"""One round: sends arrays to peers, and returns what is due from them."""
+"""One round: sends arrays to peers, and returns the expected arrays from them."""
 
 
 @dataclass(frozen=True)
 class NetworkModel:
-    """What carries the bytes of all participants: it decides how an opening travels."""
+    """The delay and rate of the network, which decide how values are opened."""
 
     delay: float
     """In seconds, one way."""
     rate: float
-    """In bytes a second, shared by all."""
+    """In bytes a second, shared by all participants."""
 
     def max_all_to_all_bytes(self, n_parties: int) -> int:
-        """Return up to how many bytes one delay and all bytes cost less than two and a part."""
+        """Return the size in bytes up to which all-to-all is faster than reduce-scatter.
+
+        All-to-all takes one delay, reduce-scatter two delays and 2 / n of the bytes.
+        """
         return int(self.delay * self.rate / ((n_parties - 1) * max(1, n_parties - 2)))
 
 
 DEFAULT_ALL_TO_ALL_BYTES = 12_000
-"""Openings of up to this many bytes go all-to-all where nobody knows the link. For four
-participants that share 100 Mbit/s with a delay of 5 ms, it costs within a percent of the best."""
+"""Openings of up to this many bytes go all-to-all if the network is unknown. For four participants
+that share 100 Mbit/s with a delay of 5 ms, the cost is within one percent of the optimum."""
 
 
 @dataclass(frozen=True)
 class OpeningPlan:
-    """How vectors of some rings and lengths are opened by n participants.
+    """How n participants open vectors of some rings and lengths.
 
-    All-to-all: one delay, in which each sends everything to all. In slices: each adds one slice up
-    and sends the sum to all, which takes two delays and 2 / n of the bytes.
+    All-to-all: each participant sends its whole vectors to all others, in one delay.
+    Reduce-scatter: each participant adds up one slice and sends the sum to all others, in two
+    delays and with 2 / n of the bytes.
     """
 
     rings: Sequence[Ring]
@@ -112,47 +119,50 @@ class OpeningPlan:
 
     @property
     def payload(self) -> Payload:
-        """All vectors as one letter."""
+        """All vectors as one payload."""
         return Payload(self.rings, self.lengths)
 
     @property
     def is_reduce_scatter(self) -> bool:
-        """Whether they are added up slice by slice."""
+        """Whether each participant adds up one slice."""
         if self.n_parties == 2:
             return False
-        most = (
+        limit = (
             DEFAULT_ALL_TO_ALL_BYTES
             if self.network is None
             else self.network.max_all_to_all_bytes(self.n_parties)
         )
-        return self.payload.nbytes > most
+        return self.payload.nbytes > limit
 
     def slice_bounds(self) -> list[list[slice]]:
-        """Return each participant's slice of each vector; lengths differ by one at most."""
+        """Return each participant's slice of each vector; their lengths differ by at most one."""
         n = self.n_parties
         return [[slice(s * k // n, s * (k + 1) // n) for s in self.lengths] for k in range(n)]
 
     @property
     def slice_payloads(self) -> list[Payload]:
-        """Each participant's slices as a letter."""
-        return [Payload(self.rings, [c.stop - c.start for c in cut]) for cut in self.slice_bounds()]
+        """Each participant's slices as a payload."""
+        return [
+            Payload(self.rings, [bound.stop - bound.start for bound in bounds])
+            for bounds in self.slice_bounds()
+        ]
 
     @property
     def rounds(self) -> int:
-        """How many delays the opening takes."""
+        """Network delays of the opening."""
         return 2 if self.is_reduce_scatter else 1
 
     @property
     def nbytes(self) -> int:
-        """How many bytes all participants send."""
+        """Bytes that all participants send together."""
         n = self.n_parties
         if self.is_reduce_scatter:
-            return 2 * (n - 1) * sum(letter.nbytes for letter in self.slice_payloads)
+            return 2 * (n - 1) * sum(payload.nbytes for payload in self.slice_payloads)
         return n * (n - 1) * self.payload.nbytes
 
 
 def merge_vectors(values: Sequence[Elements]) -> tuple[list[Ring], list[int]]:
-    """Return the rings and lengths that values are opened with: as one vector, if over one ring."""
+    """Return the rings and lengths of opened vectors: one vector if all values have one ring."""
     rings, lengths = [x.ring for x in values], [x.size for x in values]
     if all(ring is rings[0] for ring in rings):
         return [rings[0]], [sum(lengths)]
@@ -160,7 +170,7 @@ def merge_vectors(values: Sequence[Elements]) -> tuple[list[Ring], list[int]]:
 
 
 class Opener:
-    """How one participant opens vectors with the others."""
+    """Opens vectors with the other participants."""
 
     def __init__(
         self, names: Sequence[str], index: int, exchange: Exchange, network: NetworkModel | None
@@ -168,7 +178,7 @@ class Opener:
         self._names = names
         self._index = index
         self._exchange = exchange
-        self._link = network
+        self._network = network
         self._all = range(len(names))
         self._others = [k for k in self._all if k != index]
         self._peers = [names[k] for k in self._others]
@@ -176,48 +186,51 @@ class Opener:
     def open_sums(
         self, parts: list[RingArray], sum_pieces: Fold, rings: list[Ring]
     ) -> list[RingArray]:
-        """Return the sums of everybody's vectors."""
-        travel = OpeningPlan(rings, [part.size for part in parts], len(self._names), self._link)
-        return (self._reduce_scatter if travel.is_reduce_scatter else self._all_to_all)(
-            parts, sum_pieces, travel
+        """Return the sums of all participants' vectors."""
+        plan = OpeningPlan(rings, [part.size for part in parts], len(self._names), self._network)
+        return (self._reduce_scatter if plan.is_reduce_scatter else self._all_to_all)(
+            parts, sum_pieces, plan
         )
 
     def _all_to_all(
         self, parts: list[RingArray], sum_pieces: Fold, plan: OpeningPlan
     ) -> list[RingArray]:
-        """Send everything to everybody, and add up."""
-        letter = plan.payload
+        """Send all vectors to all other participants, and add up."""
+        payload = plan.payload
         received = self._exchange(
-            dict.fromkeys(self._peers, letter.encode(parts)),
-            dict.fromkeys(self._peers, letter.expected),
+            dict.fromkeys(self._peers, payload.encode(parts)),
+            dict.fromkeys(self._peers, payload.expected),
         )
-        pieces = [parts, *(letter.decode(theirs) for theirs in received.values())]
+        pieces = [parts, *(payload.decode(message) for message in received.values())]
         return sum_pieces(pieces, [slice(0, part.size) for part in parts])
 
     def _reduce_scatter(
         self, parts: list[RingArray], sum_pieces: Fold, plan: OpeningPlan
     ) -> list[RingArray]:
-        """Send slice k to participant k; add our own slice up; send the sum to all."""
-        cuts, letters = plan.slice_bounds(), plan.slice_payloads
-        sliced = [[part[c] for part, c in zip(parts, cut, strict=True)] for cut in cuts]
-        ours = letters[self._index]
+        """Send slice k to participant k, add up the local slice, and send its sum to all."""
+        bounds, payloads = plan.slice_bounds(), plan.slice_payloads
+        sliced = [[part[s] for part, s in zip(parts, slices, strict=True)] for slices in bounds]
+        local_payload = payloads[self._index]
 
         received = self._exchange(
-            {self._names[k]: letters[k].encode(sliced[k]) for k in self._others},
-            dict.fromkeys(self._peers, ours.expected),
+            {self._names[k]: payloads[k].encode(sliced[k]) for k in self._others},
+            dict.fromkeys(self._peers, local_payload.expected),
         )
-        pieces = [sliced[self._index], *(ours.decode(theirs) for theirs in received.values())]
-        sums = sum_pieces(pieces, cuts[self._index])
+        pieces = [
+            sliced[self._index],
+            *(local_payload.decode(message) for message in received.values()),
+        ]
+        sums = sum_pieces(pieces, bounds[self._index])
 
         received = self._exchange(
-            dict.fromkeys(self._peers, ours.encode(sums)),
-            {self._names[k]: letters[k].expected for k in self._others},
+            dict.fromkeys(self._peers, local_payload.encode(sums)),
+            {self._names[k]: payloads[k].expected for k in self._others},
         )
         totals = [np.empty_like(part) for part in parts]
         for k in self._all:
-            found = sums if k == self._index else letters[k].decode(received[self._names[k]])
-            for total, cut, piece in zip(totals, cuts[k], found, strict=True):
-                total[cut] = piece
+            decoded = sums if k == self._index else payloads[k].decode(received[self._names[k]])
+            for total, bound, piece in zip(totals, bounds[k], decoded, strict=True):
+                total[bound] = piece
         return totals
 
 

@@ -1,8 +1,8 @@
-"""A participant: holds its data and its shares, and is the only one to open and reveal.
+"""A participant: holds its data and its shares, and is the only role that opens and reveals.
 
-`open` and `reveal` are the only functions through which shared values reach a participant in the
-clear. An *opened* value is masked: uniform to everybody, whatever the data. A *revealed* one is
-plain: it goes to the ledger, with what it is and who learned it.
+Only the methods `open...` and `reveal...` reconstruct shared values at a participant. An *opened*
+value is masked: uniform to all participants, whatever the data. A *revealed* value is plain, and
+the disclosure ledger records it with its recipients.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from privet.transport.channel import Array, Channel, Expected
 
 
 class Party(DealtSource):
-    """One participant, executing a program on its shares."""
+    """One participant that runs a program on its shares."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Party(DealtSource):
         self.name = names[index]
         self.ledger = DisclosureLedger()
         self.on_open: Callable[[str, Ring, RingArray], None] | None = None
-        """Called with every opened value: for tests of what the openings give away."""
+        """Called with every opened value: for tests of the leakage of openings."""
         self._channel = channel
         self._peers = [name for name in names if name != self.name]
         self._all = range(len(names))
@@ -60,11 +60,11 @@ class Party(DealtSource):
     def publish(
         self, arrays: Sequence[RingArray], shapes: Sequence[Sequence[Shape]], ring: Ring
     ) -> Iterator[tuple[int, int, RingArray]]:
-        """Send masked arrays of our own to all, and yield everybody's, one by one, in one round.
+        """Send local masked arrays to all, and yield all participants' arrays, in one round.
 
-        `shapes[k]` are those of participant k's arrays. Yields who sent an array, which of its
-        arrays it is, and the array. All are on their way before the first is yielded: what is done
-        with one overlaps with the carrying of the next.
+        `shapes[k]` are the shapes of participant k's arrays. Yields the sender of an array, its
+        position among the sender's arrays, and the array. All local arrays are on their way before
+        the first is yielded: work on one overlaps with the transfer of the next.
         """
         tag = zlib.crc32(self.step_name.encode(), self._tag.value)
         traffic = self.meter.online[self.step_name]
@@ -77,46 +77,46 @@ class Party(DealtSource):
                 traffic.sent += message.nbytes
         for position, array in enumerate(arrays):
             yield self.index, position, array
-        for position in range(max(len(theirs) for theirs in shapes)):
+        for position in range(max(len(shapes_of_peer) for shapes_of_peer in shapes)):
             for k in self._others:
                 if position < len(shapes[k]):
-                    letter = Payload.for_array(ring, shapes[k][position])
-                    message = self._channel.receive(self.names[k], letter.expected, tag)
+                    payload = Payload.for_array(ring, shapes[k][position])
+                    message = self._channel.receive(self.names[k], payload.expected, tag)
                     traffic.received += message.nbytes
-                    yield k, position, letter.decode(message)[0].reshape(shapes[k][position])
+                    yield k, position, payload.decode(message)[0].reshape(shapes[k][position])
 
     def share_public(self, values: RingArray, ring: Ring) -> Share:
-        """Return a share of values that everybody knows: the first participant holds them all."""
+        """Return a share of public values: the first participant holds them, the others zeros."""
         return Share(values if self.index == 0 else ring.zeros(values.shape), ring)
 
     def as_opened(self, values: RingArray, ring: Ring) -> Elements:
-        """Return values that everybody knows, as if they had been opened."""
+        """Return public values as if they had been opened."""
         return Elements(values, ring)
 
     def share_arrays(self, values: Owned, owners: Owners, shape: Shape, ring: Ring) -> Share:
         """Secret-share arrays of several participants: each sends the others uniform shares."""
         assert owners is not None
         owned = {k: [j for j, owner in enumerate(owners) if owner == k] for k in self._all}
-        ours = owned[self.index]
-        sent_shape = (len(ours), *shape)
+        local_indices = owned[self.index]
+        sent_shape = (len(local_indices), *shape)
         masks = {
             peer: self._local_prg.uniform(self._next_local_place(), sent_shape, ring)
             for peer in self._peers
-            if ours
+            if local_indices
         }
-        due = {
+        payloads = {
             k: Payload.for_array(ring, (len(owned[k]), *shape)) for k in self._others if owned[k]
         }
-        letter = Payload.for_array(ring, sent_shape)
+        payload = Payload.for_array(ring, sent_shape)
         received = self._exchange(
-            {peer: letter.encode([mask]) for peer, mask in masks.items()},
-            {self.names[k]: theirs.expected for k, theirs in due.items()},
+            {peer: payload.encode([mask]) for peer, mask in masks.items()},
+            {self.names[k]: peer_payload.expected for k, peer_payload in payloads.items()},
         )
         part = np.empty((len(owners), *shape), dtype=ring.dtype)
-        for k, theirs in due.items():
-            (found,) = theirs.decode(received[self.names[k]])
-            part[owned[k]] = found.reshape(-1, *shape)
-        for position, j in enumerate(ours):
+        for k, peer_payload in payloads.items():
+            (shares,) = peer_payload.decode(received[self.names[k]])
+            part[owned[k]] = shares.reshape(-1, *shape)
+        for position, j in enumerate(local_indices):
             value = values[j]
             assert value is not None
             assert value.shape == shape
@@ -126,10 +126,10 @@ class Party(DealtSource):
         return Share(part, ring)
 
     def open(self, *masked: Share) -> tuple[RingArray, ...]:
-        """Add up the shares of masked values, at everybody. All of them take one opening together.
+        """Open masked values to all participants, all of them in one opening.
 
-        What is `PublicShare` has no mask, and is revealed to all: it is recorded. How an opening
-        travels, and so what it costs, is decided in `runtime.opening`.
+        A `PublicShare` has no mask: it is revealed to all participants, and recorded.
+        `runtime.opening` decides the messages of an opening, and therefore its cost.
         """
         rings, _ = merge_vectors(masked)
 
@@ -137,7 +137,7 @@ class Party(DealtSource):
             return [sum_shares(ring, column) for ring, *column in zip(rings, *pieces, strict=True)]
 
         if len(rings) < len(masked):
-            # As one vector, which is sent and added up without being taken apart.
+            # One vector for all values, which is sent and added up as a whole.
             joined = np.concatenate([share.part.reshape(-1) for share in masked])
             (whole,) = self._open([joined], fold, rings)
             ends = np.cumsum([share.size for share in masked])[:-1]
@@ -153,17 +153,17 @@ class Party(DealtSource):
         return values
 
     def open_with_wraps(self, masked: Share) -> tuple[RingArray, RingArray]:
-        """Open one value, and return with it our share of how often its shares wrapped around.
+        """Open one value, and return with it our share of its wrap count.
 
-        Shares taken as signed numbers add up to the value plus 2^64 times that count. Whoever adds
-        shares up sees it; the others' share of the count is zero there.
+        Shares as signed numbers add up to the value plus 2^64 times the count. The participant that
+        adds the shares up knows the count; the other participants' shares of it are zero there.
         """
         wraps = np.zeros(masked.shape, dtype=np.uint32)
 
-        def fold(pieces: list[list[RingArray]], where: list[slice]) -> list[RingArray]:
+        def fold(pieces: list[list[RingArray]], slices: list[slice]) -> list[RingArray]:
             total, count = add_counting_wraps([piece for (piece,) in pieces])
             if len(total) < masked.size or self.index == 0:
-                wraps.reshape(-1)[where[0]] = count
+                wraps.reshape(-1)[slices[0]] = count
             return [total]
 
         (value,) = self._open([masked.part], fold, [masked.ring])
@@ -177,60 +177,60 @@ class Party(DealtSource):
         notes: Sequence[RingArray | None],
         note: tuple[Ring, int],
     ) -> tuple[dict[int, RingArray], list[RingArray]]:
-        """Open `masked[j]` to `owners[j]` alone, who in the same round sends a note to all others.
+        """Open `masked[j]` only to `owners[j]`, which in the same round sends a note to all others.
 
-        A note is a vector of some ring and length. Returns what was opened to us, by j, and the
-        notes of all j.
+        A note is a vector; `note` is its ring and length. Returns the values opened to this
+        participant, by j, and the notes of all j.
         """
         part, ring, shape = masked.part, masked.ring, masked.shape[1:]
         owned = [[j for j, owner in enumerate(owners) if owner == k] for k in self._all]
-        ours = owned[self.index]
+        local_indices = owned[self.index]
 
-        def letter(notes_of: int, values_for: int) -> Payload:
-            counts = len(owned[notes_of]), len(owned[values_for])
+        def create_payload(sender: int, recipient: int) -> Payload:
+            counts = len(owned[sender]), len(owned[recipient])
             rings = [note[0]] * counts[0] + [ring] * counts[1]
             return Payload(rings, [note[1]] * counts[0] + [prod(shape)] * counts[1])
 
-        own_notes = [content for j in ours if (content := notes[j]) is not None]
+        local_notes = [local_note for j in local_indices if (local_note := notes[j]) is not None]
         received = self._exchange(
             {
-                self.names[k]: letter(self.index, k).encode(
-                    [*own_notes, *(part[j] for j in owned[k])]
+                self.names[k]: create_payload(self.index, k).encode(
+                    [*local_notes, *(part[j] for j in owned[k])]
                 )
                 for k in self._others
             },
-            {self.names[k]: letter(k, self.index).expected for k in self._others},
+            {self.names[k]: create_payload(k, self.index).expected for k in self._others},
         )
         all_notes: list[RingArray] = [np.empty(0)] * len(owners)
-        opened = {j: part[j] for j in ours}
+        opened = {j: part[j] for j in local_indices}
         for k in self._others:
-            pieces = letter(k, self.index).decode(received[self.names[k]])
+            pieces = create_payload(k, self.index).decode(received[self.names[k]])
             for j, piece in zip(owned[k], pieces, strict=False):
                 all_notes[j] = piece
-            for j, piece in zip(ours, pieces[len(owned[k]) :], strict=True):
+            for j, piece in zip(local_indices, pieces[len(owned[k]) :], strict=True):
                 opened[j] = ring.add(opened[j], piece.reshape(shape))
-        for j, content in zip(ours, own_notes, strict=True):
-            all_notes[j] = content
+        for j, local_note in zip(local_indices, local_notes, strict=True):
+            all_notes[j] = local_note
             self._show(ring, opened[j])
         return opened, all_notes
 
     def reveal(self, value: Share, recipients: Sequence[int], disclosure: str) -> RingArray | None:
-        """Reveal a value to some participants in plain: recorded, and None to all others."""
+        """Reveal a value to the recipients, and record it; return None to all others."""
         self.update_tag(f"reveal {disclosure} to {list(recipients)}")
         names = tuple(self.names[index] for index in recipients)
         self.ledger.record(disclosure, names, value.size, self.step_name)
-        letter = Payload.for_array(value.ring, value.shape)
-        message = letter.encode([value.part])
+        payload = Payload.for_array(value.ring, value.shape)
+        message = payload.encode([value.part])
         outgoing = {name: message for name in names if name != self.name}
         if self.index not in recipients:
             self._exchange(outgoing, {})
             return None
-        received = self._exchange(outgoing, dict.fromkeys(self._peers, letter.expected))
-        parts = [letter.decode(theirs)[0].reshape(value.shape) for theirs in received.values()]
+        received = self._exchange(outgoing, dict.fromkeys(self._peers, payload.expected))
+        parts = [payload.decode(encoded)[0].reshape(value.shape) for encoded in received.values()]
         return value.ring.reduce_modulus(sum_shares(value.ring, [value.part, *parts]))
 
     def announce(self, number: int | None, owner: int, disclosure: str) -> int:
-        """Tell a number to all other participants and the dealer, or hear it, and record it."""
+        """Send a number to all other participants and the dealer, or receive it; record it."""
         self.update_tag(f"announce {disclosure}")
         dealers = self._receiver.online_dealers
         if owner == self.index:
@@ -244,37 +244,39 @@ class Party(DealtSource):
         return int(message[0])
 
     def record_disclosure(self, disclosure: str, n_elements: int) -> None:
-        """Record what all told each other."""
+        """Record values that all participants sent to each other."""
         self.ledger.record(disclosure, self.names, n_elements, self.step_name)
 
     def reveal_argmax(self, finalists: Share, candidates: ArgmaxCandidates) -> ArgmaxResult:
-        """Reveal to all which thing the winner is, its detail to its owner, and record both.
+        """Reveal the selected candidate to all and its detail to its owner, and record both.
 
-        And a number to its receiver, if there is one.
+        If there is a receiver, reveal a number to it, too.
         """
         self.update_tag(f"reveal {candidates}")
         part, ring = finalists.part, finalists.ring
-        own = part[candidates.list_rows(self.index)]
-        letter = Payload.for_array(ring, own.shape)
+        local_rows = part[candidates.list_rows(self.index)]
+        payload = Payload.for_array(ring, local_rows.shape)
         sent = {k: part[candidates.list_rows(k)] for k in self._others}
         received = self._exchange(
             {
                 self.names[k]: Payload.for_array(ring, rows.shape).encode([rows])
                 for k, rows in sent.items()
             },
-            dict.fromkeys(self._peers, letter.expected),
+            dict.fromkeys(self._peers, payload.expected),
         )
-        parts = [letter.decode(theirs)[0].reshape(own.shape) for theirs in received.values()]
-        total = ring.reduce_modulus(sum_shares(ring, [own, *parts]))
-        place, winner = candidates.decode_result(total, self.index)
+        parts = [
+            payload.decode(message)[0].reshape(local_rows.shape) for message in received.values()
+        ]
+        total = ring.reduce_modulus(sum_shares(ring, [local_rows, *parts]))
+        position, result = candidates.decode_result(total, self.index)
         self.ledger.record(candidates.disclosures[0], self.names, 1, self.step_name)
-        owner = self.names[candidates.owners[winner.candidate]]
+        owner = self.names[candidates.owners[result.candidate]]
         self.ledger.record(candidates.disclosures[1], (owner,), 1, self.step_name)
         if candidates.receiver is not None:
             receiver = self.names[candidates.receiver]
             self.ledger.record(candidates.receiver_disclosure, (receiver,), 1, self.step_name)
-        self._show(ring, np.delete(total, place, axis=1))  # the veiled ones
-        return winner
+        self._show(ring, np.delete(total, position, axis=1))  # the blinded finalists
+        return result
 
     def _open(
         self, parts: list[RingArray], sum_pieces: Fold, rings: list[Ring]
@@ -286,7 +288,7 @@ class Party(DealtSource):
         )
 
     def _next_local_place(self) -> Place:
-        """Return the place of the next draw that is nobody's but ours."""
+        """Return the place of the next draw from the local stream."""
         self._n_local_draws += 1
         return Place("own", (), self._n_local_draws)
 
@@ -297,7 +299,7 @@ class Party(DealtSource):
     def _exchange(
         self, outgoing: dict[str, Array], expected: dict[str, Expected]
     ) -> dict[str, Array]:
-        """One round: send, then wait for what is due, with our place in the program as the tag."""
+        """One round: send, then wait for the expected arrays; the tag is the program position."""
         tag = zlib.crc32(self.step_name.encode(), self._tag.value)
         received = self._channel.exchange(outgoing, expected, tag)
         traffic = self.meter.online[self.step_name]

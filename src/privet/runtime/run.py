@@ -1,4 +1,4 @@
-"""One role in a program: a participant's whole run, or the dealer's."""
+"""One role of a program: a complete run of a participant, or of the dealer."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from privet.transport.tls import Identity
 Program = Callable[..., Any]
 ProgressCallback = Callable[[int], None]
 DEALER_NAME = "dealer"
-_ERROR_GRACE_SECONDS = 0.5  # seconds for the others to find what we have found
+_ERROR_GRACE_SECONDS = 0.5  # for the other participants to find the same error
 
 
 @dataclass
 class PartyResult:
-    """What comes out of one participant."""
+    """The result of a participant's run."""
 
     result: Any
     meter: Meter
@@ -51,37 +51,37 @@ class PartyResult:
 
 @dataclass
 class DealerResult:
-    """What dealing took."""
+    """The computing time and traffic of a dealer's run."""
 
     seconds: float
-    """Of computing."""
+    """Computing time of all threads."""
     meter: Meter
-    """What was sent to other dealers, and received from them."""
+    """Traffic with the other dealers."""
 
 
 def check_dealer_count(count: int) -> int:
-    """Return how many dealers there are; raise ParameterError unless that is one or three."""
+    """Return the dealer count; raise ParameterError unless it is one or three."""
     if count not in (1, N_HOLDERS):
         raise ParameterError(f"dealers: there are one or three, not {count}")
     return count
 
 
 def make_dealer_names(count: int) -> tuple[str, ...]:
-    """Return what one dealer is called, or three."""
+    """Return the names of one dealer, or of three."""
     return (DEALER_NAME,) if count == 1 else tuple(f"{DEALER_NAME}{k + 1}" for k in range(count))
 
 
 COORDINATOR_NAME = "head"
-"""What a head is called by its workers."""
+"""The name of the coordinator on its channels to workers."""
 
 
 def make_worker_name(shard: int) -> str:
-    """Return what a worker is called: by its shard, counted from 1."""
+    """Return the name of a worker: its shard number, from 1."""
     return f"worker{shard + 1}"
 
 
 def make_worker_names(n_shards: int) -> list[str]:
-    """Return what workers are called; without shards there are none."""
+    """Return the names of all workers; without shards there are no workers."""
     return [make_worker_name(shard) for shard in range(n_shards)] if n_shards > 1 else []
 
 
@@ -92,9 +92,9 @@ def count_preprocessing_bytes(
     settings: Mapping[str, Any],
     dealer_peers: DealerPeers | None = None,
 ) -> int:
-    """Return how much room a dealer's files take, all together, by counting the program through.
+    """Return the bytes of a dealer's files together, by a run of the program with a counter.
 
-    Of three dealers, each writes about a third of that.
+    Each of three dealers writes about a third of them.
     """
     counter = CostCounter(len(names))
     program(counter, None)
@@ -111,9 +111,9 @@ def preprocess(
     on_progress: ProgressCallback | None = None,
     dealer_peers: DealerPeers | None = None,
 ) -> list[Path]:
-    """Run a program as the dealer, before anybody is there; return each participant's file.
+    """Run a program as the dealer, without participants; return each participant's file.
 
-    One of three dealers does so with its fellows.
+    One of three dealers runs it with its `dealer_peers`.
     """
     paths, _ = preprocess_metered(
         program, names, folder, identity, settings, on_progress, dealer_peers
@@ -130,7 +130,7 @@ def preprocess_metered(
     on_progress: ProgressCallback | None = None,
     dealer_peers: DealerPeers | None = None,
 ) -> tuple[list[Path], DealerResult]:
-    """Do what `preprocess` does; return also what it took."""
+    """Run `preprocess`; return the files, and the dealer's time and traffic."""
     started = time.thread_time()
     sink = PreprocessingFileWriter(folder, names, identity, settings, dealer_peers)
     try:
@@ -158,7 +158,7 @@ def run_party(
     on_progress: ProgressCallback | None = None,
     dealers: Sequence[str] = (DEALER_NAME,),
 ) -> PartyResult:
-    """Run a program as one participant, with live dealers, a file that was taken, or none."""
+    """Run a program as one participant: with online dealers, a consumed file, or no dealer."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(channel)
         source: CorrelationReceiver = LiveReceiver(channel, dealers)
@@ -170,7 +170,8 @@ def run_party(
         try:
             result = program(party, data)
         except ResultError:
-            # All find the same in this round, if we do not hang up on those who wait for others.
+            # All participants find the same error in this round: an abort now would reach some of
+            # them before they do.
             channel.flush()
             time.sleep(_ERROR_GRACE_SECONDS)
             raise
@@ -179,7 +180,7 @@ def run_party(
 
 
 def measure_peak_rss_mb() -> float:
-    """Return the most memory that this process has taken."""
+    """Return the peak memory of this process."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
@@ -190,7 +191,7 @@ def run_dealer(
     channel: Channel,
     dealers: Sequence[str] = (DEALER_NAME,),
 ) -> DealerResult:
-    """Run a program as the dealer, or one of three, and return what that took."""
+    """Run a program as the dealer, or as one of three; return its time and traffic."""
     started = time.thread_time()
     with channel:
         channel.current_step = lambda: "start"
@@ -206,8 +207,10 @@ def _make_dealer_result(dealer: Dealer, started: float) -> DealerResult:
 
 
 def create_dealer(names: Sequence[str], channel: Channel, dealers: Sequence[str]) -> Dealer:
-    """Return the dealer that a channel belongs to, once all have its part of their seeds."""
+    """Create the dealer of a channel, and distribute its parts of the seeds."""
     if len(dealers) == 1:
         return SingleDealer(len(names), LiveSender(channel, names))
-    fellows = DealerPeers(dealers.index(channel.name), dealers, channel)
-    return ReplicatedDealer(len(names), ReplicatedSender(channel, names, fellows), fellows)
+    dealer_peers = DealerPeers(dealers.index(channel.name), dealers, channel)
+    return ReplicatedDealer(
+        len(names), ReplicatedSender(channel, names, dealer_peers), dealer_peers
+    )

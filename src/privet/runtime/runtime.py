@@ -1,9 +1,10 @@
 """The base class of all runtimes: steps, tags, draws and the meter.
 
 A *program* is a function of a runtime: `program(runtime, ...)`. It passes the runtime to gates. The
-participants run it on shares; the dealer runs it without data and draws what the gates need; a
-counter runs it on shapes and adds up what it costs. So its control flow may depend on public
-parameters only, and on a revealed value only where the dealer need not follow.
+participants run it on shares; the dealer runs it without data and generates the correlated
+randomness of its gates; a counter runs it on shapes and adds up its cost. Therefore, its control
+flow can depend on public parameters only, and on a revealed value only if the dealer need not
+follow.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from privet.transport.frames import HEADER_BYTES
 
 
 class Tag:
-    """The running hash of what was drawn."""
+    """The running hash of all draws."""
 
     def __init__(self, start: int = 0) -> None:
         self._sequential_hash = start
-        self._of_branches = 0
+        self._branch_sum = 0
 
     @property
     def value(self) -> int:
-        """What all who run the same program have in common here."""
-        return (self._sequential_hash + self._of_branches) & 0xFFFFFFFF
+        """The hash, equal in all processes that run the same program up to here."""
+        return (self._sequential_hash + self._branch_sum) & 0xFFFFFFFF
 
     def update(self, step: str, kind: str, shape: tuple[int, ...], ring: Ring) -> None:
         """Hash one draw in."""
@@ -48,23 +49,23 @@ class Tag:
         )
 
     def branch(self, step: str, number: int) -> Tag:
-        """Return the tag that a part of the program begins with, whichever have ended before."""
-        found = Tag(self._sequential_hash)
-        found.update(step, f"number {number}", (), Z64)
-        return found
+        """Return the first tag of a branch, which does not depend on branches that have ended."""
+        tag = Tag(self._sequential_hash)
+        tag.update(step, f"number {number}", (), Z64)
+        return tag
 
     def join(self, branch: Tag) -> None:
-        """Hash in what a part of the program ended with, in whatever order they end."""
-        self._of_branches += branch.value
+        """Hash the last tag of a branch in; the order in which branches end does not matter."""
+        self._branch_sum += branch.value
 
 
 class Position:
-    """One place in a program; parts of it that run side by side have cursors of their own."""
+    """A position in a program; branches that run in parallel have separate positions."""
 
     def __init__(self, n_parties: int) -> None:
         self.steps: list[str] = []
         self.path: list[int] = []
-        """The numbers of the steps that have one."""
+        """The numbers of the numbered steps that are entered."""
         self.step_name = ""
         self.tag = Tag()
         self.meter = Meter()
@@ -73,104 +74,106 @@ class Position:
         self._joining = threading.Lock()
 
     def enter(self, name: str, number: int | None = None) -> None:
-        """Go into a step."""
+        """Enter a step."""
         self.steps.append(name)
         self.step_name = "/".join(self.steps)
         if number is not None:
             self.path.append(number)
 
     def leave(self, number: int | None = None) -> None:
-        """Go out of it."""
+        """Leave the innermost step."""
         self.steps.pop()
         self.step_name = "/".join(self.steps)
         if number is not None:
             self.path.pop()
 
     def branch(self, name: str, number: int) -> Position:
-        """Return a cursor in a numbered step, such as a table, that depends on no other number."""
-        found = Position(len(self._corrections))
-        found.steps, found.path = [*self.steps], [*self.path]
-        found.enter(name, number)
-        found.tag = self.tag.branch(found.step_name, number)
-        found._first_recipient = number % len(self._corrections)
-        return found
+        """Return a position in a numbered step (such as a table), independent of other numbers."""
+        position = Position(len(self._corrections))
+        position.steps, position.path = [*self.steps], [*self.path]
+        position.enter(name, number)
+        position.tag = self.tag.branch(position.step_name, number)
+        position._first_recipient = number % len(self._corrections)
+        return position
 
     def join(self, branch: Position) -> None:
-        """Take note of what was done in a branch, which has come to its end."""
+        """Add the tag and the meter of a branch that has ended."""
         with self._joining:
             self.tag.join(branch.tag)
             self.meter.add(branch.meter)
 
     def choose_correction_recipient(self, nbytes: int) -> int:
-        """Return who gets the next correction: whoever has got the fewest bytes so far.
+        """Return the recipient of the next correction: the one with the fewest bytes so far.
 
-        Of several, the next one after whom the last branch began with.
+        Ties go to the first participant in cyclic order, starting at the branch number.
         """
         count = len(self._corrections)
         order = [(self._first_recipient + k) % count for k in range(count)]
-        turn = min(order, key=self._corrections.__getitem__)
-        self._corrections[turn] += nbytes + HEADER_BYTES
-        return turn
+        recipient = min(order, key=self._corrections.__getitem__)
+        self._corrections[recipient] += nbytes + HEADER_BYTES
+        return recipient
 
 
 _Result = TypeVar("_Result")
 Shape: TypeAlias = tuple[int, ...]
 Owned: TypeAlias = Sequence[RingArray | None]
-"""Arrays, each of which one participant has; None stands for those that we have not."""
+"""Arrays, each owned by one participant; None for arrays of other participants."""
 Owners: TypeAlias = Sequence[int] | None
-"""Who has each of them; the dealer need not know."""
+"""The owner of each array; None at the dealer, which need not know."""
 
 
 class ArgmaxResult(NamedTuple):
-    """Which of several things was chosen, as one participant learns it."""
+    """The selected candidate, as revealed to one participant."""
 
     candidate: int
     detail: int
-    """-1 to those who do not own it."""
+    """-1 at participants that do not own the candidate."""
     receiver_value: int | None = None
-    """To whoever receives one."""
+    """The revealed number, at the receiver."""
 
 
 class ArgmaxCandidates(NamedTuple):
-    """What one of several is chosen among, and revealed."""
+    """The candidates of an argmax, and the disclosures of its result."""
 
     owners: tuple[int, ...]
-    """Whose each of them is."""
+    """The owner of each candidate."""
     n_details: tuple[int, ...]
-    """How many details each of them has."""
+    """The number of details of each candidate."""
     disclosures: tuple[str, str]
-    """What a thing and a detail of it are called."""
+    """The disclosure names of a candidate and of its detail."""
     receiver: int | None = None
-    """Who learns a number of the winner, too, if anybody does."""
+    """The participant that also learns a number of the selected candidate, if any."""
     receiver_disclosure: str = ""
-    """What that is called."""
+    """The disclosure name of that number."""
 
     def list_rows(self, participant: int) -> list[int]:
         """Return the rows of finalists that a participant receives."""
         return [0, 1 + participant, *([-1] if participant == self.receiver else [])]
 
     def decode_result(self, rows: RingArray, participant: int) -> tuple[int, ArgmaxResult]:
-        """Return the winner's place among finalists, and what it is, by a participant's rows."""
-        numbers, own = rows[:2].astype(np.int64) - 1
-        place = int(np.argmax((numbers >= 0) & (numbers < len(self.owners))))
-        thing, detail = int(numbers[place]), int(own[place])
-        owner = self.owners[thing] if 0 <= thing < len(self.owners) else None
+        """Return the position of the selected finalist, and the result in a participant's rows."""
+        numbers, details = rows[:2].astype(np.int64) - 1
+        position = int(np.argmax((numbers >= 0) & (numbers < len(self.owners))))
+        candidate, detail = int(numbers[position]), int(details[position])
+        owner = self.owners[candidate] if 0 <= candidate < len(self.owners) else None
         if (
             owner is None
-            or not -1 <= detail < self.n_details[thing]
+            or not -1 <= detail < self.n_details[candidate]
             or (detail >= 0) != (owner == participant)
         ):
             raise ResultError(
                 f"the shares of a {self.disclosures[0]} do not add up to one of {len(self.owners)}"
             )
-        return place, ArgmaxResult(thing, detail, int(rows[2, place]) if len(rows) > 2 else None)
+        return position, ArgmaxResult(
+            candidate, detail, int(rows[2, position]) if len(rows) > 2 else None
+        )
 
 
 class Runtime(ABC):
-    """Somebody who executes a program."""
+    """A role that runs a program."""
 
     index: int = -1
-    """Which participant this is; others are none."""
+    """The participant's index; -1 for other roles."""
 
     def __init__(self, n_parties: int, network: NetworkModel | None = None) -> None:
         self.n_parties = n_parties
@@ -181,18 +184,18 @@ class Runtime(ABC):
         self._step_repetitions: dict[str, int] = defaultdict(int)
         self._first_open_number = 0
         self.randomness_id = ""
-        """Of the dealing that we take part in, if any: random, public, never used again."""
+        """The preprocessing run, if any: random, public, never used again."""
         self._persistent_prgs: dict[int, list[Prg]] = {}
         self._background_executor: ThreadPoolExecutor | None = None
 
     @property
     def step_name(self) -> str:
-        """Where in the program we are: the names of the steps we are in."""
+        """The names of all current steps, as a path."""
         return self._draw_position.step_name
 
     @property
     def meter(self) -> Meter:
-        """What was sent and received; of the table that we are in, if we are in one."""
+        """The traffic so far; within a table, that of the table."""
         return self._draw_position.meter
 
     @property
@@ -201,26 +204,26 @@ class Runtime(ABC):
 
     @property
     def path(self) -> list[int]:
-        """The numbers of the steps we are in that have one: of a table, of its level."""
+        """The numbers of the current numbered steps: of a table, of its level."""
         return self._draw_position.path
 
     @contextlib.contextmanager
     def step(self, name: str, number: int | None = None) -> Iterator[None]:
         """Name a step of the program: for the meter, the ledger, and every error message.
 
-        What is done many times, such as a table, has a number, which is part of the place of all
-        that is drawn in it. The outermost of such steps depend on no other one.
+        A repeated step, such as a table, has a number, which is part of the place of all its draws.
+        Outermost numbered steps do not depend on each other.
         """
         outer = self._draw_position
         assert number is None or outer.path or number >= self._first_open_number, (
-            "it was left for good"
+            f"{name} {number}: a finished step cannot be entered again"
         )
         if number is None or outer.path:
             outer.enter(name, number)
         else:
             self._draw_position = outer.branch(name, number)
         started = time.perf_counter()
-        yield  # after an error there is no going on, and its message wants the step it was in
+        yield  # an error ends the run: it leaves the step name as it is, for the error message
         self.meter.seconds[self.step_name] += time.perf_counter() - started
         if self._draw_position is outer:
             outer.leave(number)
@@ -229,25 +232,25 @@ class Runtime(ABC):
             self._draw_position = outer
 
     def repeated_step(self, name: str) -> contextlib.AbstractContextManager[None]:
-        """Name a step that is done any number of times, and number it by how often it was."""
+        """Name a step that is repeated, and number it by its earlier repetitions."""
         self._step_repetitions[name] += 1
         return self.step(name, self._step_repetitions[name] - 1)
 
     def map_tables(
         self, numbers: Sequence[int], function: Callable[[int], None], n_elements: int
     ) -> None:
-        """Do some work for each number, one after the other; it is about so many elements.
+        """Call a function for each number in turn; each call works on about `n_elements` elements.
 
-        Whoever has no data may do it for several at once, so nothing that is drawn for one may
-        depend on another; what the work does first is to go into a step of that number.
+        A runtime without data can run several calls at once, so no draw of one call may depend on
+        another. The function must first enter a step with its number.
         """
         for number in numbers:
             function(number)
 
     def forget_finished_draws(self) -> None:
-        """Forget what was drawn in the steps that were numbered so far: a program may never end.
+        """Delete the draw counters of finished numbered steps, for programs that never end.
 
-        None of them can be entered again, so nothing is drawn twice.
+        These steps cannot be entered again, so no place is drawn from twice.
         """
         assert not self.path
         self._first_open_number = max(self._step_repetitions.values(), default=0)
@@ -256,7 +259,7 @@ class Runtime(ABC):
                 del self._slots[kind, path]
 
     def submit_background(self, function: Callable[[], _Result]) -> Future[_Result]:
-        """Begin some work that can go on while we wait for the others; one after the other."""
+        """Start work that runs while we wait for other participants, in the order of submission."""
         if self._background_executor is None:
             self._background_executor = ThreadPoolExecutor(
                 max_workers=1, thread_name_prefix="background"
@@ -264,7 +267,7 @@ class Runtime(ABC):
         return self._background_executor.submit(function)
 
     def shut_down(self) -> None:
-        """Let go of what the program worked with, when it has ended in whatever way."""
+        """Shut down background work, after the program has ended or failed."""
         if self._background_executor is not None:
             self._background_executor.shutdown(wait=False, cancel_futures=True)
             self._background_executor = None
@@ -295,71 +298,71 @@ class Runtime(ABC):
 
     @abstractmethod
     def share_public(self, values: RingArray, ring: Ring) -> Share:
-        """Return a share of values that everybody knows."""
+        """Return a share of public values."""
 
     @abstractmethod
     def as_opened(self, values: RingArray, ring: Ring) -> Elements:
-        """Return values that everybody knows as if they had been opened: to participants alone."""
+        """Return public values as if they had been opened: only participants get the values."""
 
     def zero_mask(self, shape: Shape, ring: Ring) -> Elements:
-        """Return zeros, as the mask of what everybody knows."""
+        """Return zeros, as the mask of public values."""
         return Elements(np.broadcast_to(ring.zeros(()), shape), ring)
 
     @abstractmethod
     def share_arrays(self, values: Owned, owners: Owners, shape: Shape, ring: Ring) -> Share:
-        """Return shares, side by side, of arrays each of which one participant has.
+        """Return shares, stacked, of arrays that are each owned by one participant.
 
-        Whoever does not own array j passes None for it.
+        Participants that do not own array j pass None for it.
         """
 
     def share(self, values: RingArray | None, owner: int, shape: Shape, ring: Ring) -> Share:
-        """Return a share of values that one participant, the owner, has; the others pass None."""
+        """Return a share of the owner's values; the other participants pass None."""
         return self.share_arrays([values], [owner], shape, ring)[0]
 
     @abstractmethod
     def reveal(self, value: Share, recipients: Sequence[int], disclosure: str) -> RingArray | None:
-        """Reveal a value in plain to some participants, and return it to them; None to others."""
+        """Reveal a value to the recipients, and return it to them; None to others."""
 
     @abstractmethod
     def reveal_argmax(self, finalists: Share, candidates: ArgmaxCandidates) -> ArgmaxResult | None:
-        """Reveal one of several finalists, of which all others are veiled: uniform to everybody.
+        """Reveal the selected finalist; the others are blinded: uniform to all participants.
 
-        A finalist stands for some thing. Row 0, for all, is the number of the thing plus one; row
-        1 + m, for participant m, is a detail of it plus one if m owns the thing, and zero
-        otherwise; the last row, if somebody receives a number, is for that participant. One round.
-        Raises ResultError if there is no such thing, or it has no such detail.
+        A finalist stands for a candidate. Row 0, for all, is the candidate's number plus one. Row
+        1 + m, for participant m, is the candidate's detail plus one if m owns the candidate, and
+        zero otherwise. With a receiver, the last row is a number for it. One round.
+        Raises ResultError if no such candidate or detail exists.
         """
 
     @abstractmethod
     def record_disclosure(self, disclosure: str, n_elements: int) -> None:
-        """Record something that all participants told each other before the program began."""
+        """Record values that all participants sent to each other before the program began."""
 
     @abstractmethod
     def announce(self, number: int | None, owner: int, disclosure: str) -> int | None:
-        """Have one participant, the owner, tell a small number to all others and to the dealer.
+        """Send a small number from one participant, the owner, to all others and to the dealer.
 
-        The others pass None. It is recorded. Returns the number; None, to whoever runs the program
-        before there is anybody to tell it: a counter, or a dealer that deals ahead.
+        The others pass None. The ledger records it. Returns the number, or None to a runtime
+        without participants: a counter, or a dealer in offline preprocessing.
         """
 
     @abstractmethod
     def end_early(self) -> None:
-        """Say that the program ends before its time, by what was announced.
+        """End the program early, because of an announced number.
 
-        Of what was dealt ahead, the rest is never used.
+        The rest of a preprocessing file is never used.
         """
 
     def report_progress(self, done: int) -> None:
-        """Tell whoever watches us how much of the program's work is done."""
+        """Report the amount of work done to `on_progress`."""
         if self.on_progress is not None:
             self.on_progress(done)
 
-    def update_tag(self, what: str) -> None:
+    def update_tag(self, content: str) -> None:
         """Hash something public that the dealer and all participants must agree on into the tag."""
-        self._tag.update(self.step_name, what, (), Z64)
+        self._tag.update(self.step_name, content, (), Z64)
 
     def _next_place(self, kind: str, shape: tuple[int, ...], ring: Ring) -> Place:
-        """Return the place of the next draw of a kind, which nothing else has, and note it."""
+        """Return a new, unique place for a draw of a kind, and hash it into the tag."""
         path = tuple(self.path)
         place = Place(kind, path, self._slots[kind, path])
         self._slots[kind, path] += 1
@@ -367,15 +370,15 @@ class Runtime(ABC):
         return place
 
     def _find_dealer_in_role(self, role: int) -> int:
-        """Return which of three dealers has a role: another one with every table, or batch."""
+        """Return which of three dealers has a role; roles rotate with each table, or batch."""
         return ((self.path[0] if self.path else 0) + role) % 3
 
 
 class ShapeRuntime(Runtime):
-    """Somebody who has no data, and of what is public and opened needs the shape alone."""
+    """A runtime without data, which handles only the shapes of public and opened values."""
 
     def submit_background(self, function: Callable[[], _Result]) -> Future[_Result]:
-        """Do the work at once: we never wait for the others, so there is no time to use."""
+        """Do the work at once: this runtime never waits for participants."""
         done: Future[_Result] = Future()
         done.set_result(function())
         return done
@@ -389,7 +392,7 @@ class ShapeRuntime(Runtime):
         return Elements.unknown(values.shape, ring)
 
     def record_disclosure(self, disclosure: str, n_elements: int) -> None:
-        """Record nothing: whoever is told has a ledger."""
+        """Record nothing: only participants have a ledger."""
 
     def end_early(self) -> None:
-        """Do nothing: whoever is supplied leaves the rest."""
+        """Do nothing: participants leave the rest of their correlations unused."""

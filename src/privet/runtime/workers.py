@@ -1,19 +1,19 @@
-"""Commands from a coordinator to its workers, and their answers.
+"""Commands from a coordinator to its workers, and their responses.
 
-Rows in shards are worked on by workers. Each is in a group of its own, with those of the other
-participants and a stream of the dealers; its head tells it what to do, and gets shares. Between the
-two there is a channel of their own.
+Each worker computes on one shard of the rows, in a group with the workers of the other participants
+and a stream of the dealers. It has a channel to its coordinator, which sends commands and receives
+shares.
 
-An order is a message that names it, its numbers and the shares that come with it, which follow. An
-answer begins with a status and what the worker has metered so far: so a head knows at any time what
-all of its workers have sent, without a message more. After a failure it is the last one; whose
-failure it was is said on a stream of its own, where a head can look while earlier answers still
-wait to be taken.
+A command is a JSON message with its name, its numbers and the layout of its shares; the shares
+follow. A response starts with a status and the totals of the worker's meter, so the coordinator
+knows the traffic of all workers without further messages. A failure status is the last response;
+the cause follows on a separate stream, which the coordinator can poll before it has received
+earlier responses.
 
-What an answer looks like follows from what is public: every kind of worker has a *twin*, which
-carries out the same orders on shapes. So a head knows what is due, and a counter what it costs. A
-head does not wait before it has something to do with an answer; dealers get none, so their workers
-run ahead of them.
+The layout of a response is public: every kind of worker has a *shape worker*, which executes the
+same commands on shapes. Therefore the coordinator knows the expected shares, and a counter their
+cost. A coordinator waits for a response only when it needs one. Dealers receive no responses, so
+their workers run ahead of them.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ from privet.transport import channel as messages
 from privet.transport.channel import Channel, Expected
 
 END_COMMAND = "end"
-"""The last order."""
+"""The last command."""
 METER_COMMAND = "meter"
-"""The order to say what was metered so far."""
+"""The command to report the meter."""
 HEARTBEAT_COMMAND = "pulse"
-"""No order: it finds out whether the worker is still there."""
+"""A command without effect, which shows whether the worker is still connected."""
 _EXPECTED_STATUS = Expected(np.dtype(np.uint64), (1 + len(MeterTotals._fields),))
 _DONE, _FAILED = 0, 1
 _NO_TOTALS = MeterTotals()
-_REASON = 1
-"""The stream for what went wrong."""
+_FAILURE_STREAM = 1
+"""The stream for the cause of a failure."""
 _LOCAL_ERRORS = {
     kind.__name__: kind
     for kind in (
@@ -75,15 +75,15 @@ _LOCAL_ERRORS = {
 _PEER_ERRORS = {
     kind.__name__: kind for kind in (PeerLostError, PeerSilentError, PeerMisbehavedError)
 }
-"""What goes wrong at a worker goes wrong at its head, and is said so."""
+"""The coordinator raises the error of a failed worker as one of these kinds."""
 _PARSE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What reading something raises that is not what it should be."""
+"""Errors of parsing an invalid message."""
 _MAX_SHARE_BYTES = 1 << 34
-"""Of one share: more is not waited for, as its memory could not be had."""
+"""Limit for one share, so that a message cannot exhaust the memory."""
 
 
 class _CommandMessage(StrictSchema):
-    """An order as it is sent; the elements of shares that the worker is to know follow."""
+    """A command as sent; the elements of known shares follow it."""
 
     order: str
     numbers: list[Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]]
@@ -99,7 +99,7 @@ class _CommandMessage(StrictSchema):
 
 @dataclass(frozen=True, repr=False)
 class Command:
-    """Something to be done."""
+    """A command for a worker."""
 
     name: str
     numbers: tuple[int, ...] = ()
@@ -107,7 +107,7 @@ class Command:
 
 
 class WorkerHandle:
-    """A head's end of the channel to one of its workers."""
+    """A coordinator's end of the channel to one of its workers."""
 
     def __init__(self, channel: Channel, worker: str, shard: int) -> None:
         self.channel = channel
@@ -115,64 +115,64 @@ class WorkerHandle:
         self._shard = shard
         self._failed: PrivetError | None = None
         self.wait_seconds = 0.0
-        """Seconds that we have waited for answers of all workers, of which its was the last."""
+        """Seconds of waiting for all workers' responses in which this worker was the last."""
         self.waiting_since: float | None = None
-        """Since when we wait for its answer, by the monotonic clock, if we do now."""
+        """Start of the current wait for its response (monotonic clock); None if not waiting."""
         self.meter_totals = MeterTotals()
-        """What it had metered when it last answered."""
+        """The totals of its meter at its last response."""
         self.peak_rss_mb = 0.0
-        """The most memory that its process took, as it says when it is dismissed."""
+        """The peak memory of its process, which it reports when it shuts down."""
 
     @property
     def shard_number(self) -> int:
-        """The number of its shard, from 1, as people have it."""
+        """The number of its shard, from 1, for messages."""
         return self._shard + 1
 
     def send_command(self, command: Command) -> None:
-        """Have something done; sending does not wait for it."""
+        """Send a command, without waiting for its execution."""
         shares = [[x.ring.bits, list(x.shape), x.known] for x in command.shares]
         content = {"order": command.name, "numbers": list(command.numbers), "shares": shares}
         messages.send_message(self.channel, [self.name], json.dumps(content).encode())
         for share in command.shares:
             if share.known:
-                letter = Payload.for_array(share.ring, share.shape)
-                self.channel.send(self.name, letter.encode([share.part]))
+                payload = Payload.for_array(share.ring, share.shape)
+                self.channel.send(self.name, payload.encode([share.part]))
 
     @property
     def has_responded(self) -> bool:
-        """Whether we need not wait for what it answers."""
+        """Whether a response can be received without waiting."""
         return self.channel.has_pending(self.name)
 
     def receive_response(self, expected: Sequence[Elements]) -> list[Share]:
-        """Return the shares that were asked for; raise what went wrong at the worker."""
+        """Wait for a response and return its shares; raise the error of a failed worker."""
         self.waiting_since = time.monotonic()
         status, *metered = self.channel.receive(self.name, _EXPECTED_STATUS).tolist()
         self.waiting_since = None
         if status != _DONE:
-            raise self._reason()
+            raise self._receive_failure()
         self.meter_totals = MeterTotals(*metered)
-        found = []
-        for due in expected:
-            letter = Payload.for_array(due.ring, due.shape)
-            (part,) = letter.decode(self.channel.receive(self.name, letter.expected))
-            found.append(Share(part.reshape(due.shape), due.ring))
-        return found
+        shares = []
+        for expected_share in expected:
+            payload = Payload.for_array(expected_share.ring, expected_share.shape)
+            (part,) = payload.decode(self.channel.receive(self.name, payload.expected))
+            shares.append(Share(part.reshape(expected_share.shape), expected_share.ring))
+        return shares
 
     def poll_failure(self) -> PrivetError | None:
-        """Return what went wrong at the worker, or that it is lost; without waiting."""
-        if self._failed is None and self.channel.has_pending(self.name, _REASON):
+        """Return the failure of the worker, or its disconnection, without waiting."""
+        if self._failed is None and self.channel.has_pending(self.name, _FAILURE_STREAM):
             try:
-                self._reason()
-            except PeerError as lost:
-                self._failed = lost
+                self._receive_failure()
+            except PeerError as error:
+                self._failed = error
         return self._failed
 
     def receive_meter(self) -> Meter:
-        """Return what a worker has metered, that was asked for it or dismissed."""
+        """Return the meter of a worker, after a meter or end command."""
         self.receive_response([])
         try:
-            told = json.loads(messages.receive_message(self.channel, self.name))
-            meter, peak = Meter.from_dict(told), float(told["peak_rss_mb"])
+            content = json.loads(messages.receive_message(self.channel, self.name))
+            meter, peak = Meter.from_dict(content), float(content["peak_rss_mb"])
             if not math.isfinite(peak):
                 raise ValueError
         except _PARSE_ERRORS:
@@ -180,18 +180,18 @@ class WorkerHandle:
         self.peak_rss_mb = peak
         return meter
 
-    def _reason(self) -> PrivetError:
-        """Return what a worker says that went wrong; it says so once."""
+    def _receive_failure(self) -> PrivetError:
+        """Receive the cause of a worker's failure, which the worker sends once."""
         self._failed = self._parse_failure()
         return self._failed
 
     def _parse_failure(self) -> PrivetError:
-        """Return what a worker says that went wrong, as if it had happened to us."""
-        content = messages.receive_message(self.channel, self.name, stream=_REASON)
+        """Return the cause of a worker's failure, as an error of the coordinator."""
+        message = messages.receive_message(self.channel, self.name, stream=_FAILURE_STREAM)
         try:
-            told = {key: str(value) for key, value in json.loads(content).items()}
-            kind, peer, problem, step = (told[k] for k in ("kind", "peer", "problem", "step"))
-            doubt = int(told["doubt"])
+            content = {key: str(value) for key, value in json.loads(message).items()}
+            kind, peer, problem, step = (content[k] for k in ("kind", "peer", "problem", "step"))
+            cause_rank = int(content["doubt"])
         except _PARSE_ERRORS:
             return PeerMisbehavedError(self.name, "failed, and did not say how")
         error: PrivetError
@@ -201,88 +201,92 @@ class WorkerHandle:
             return error
         if peer:
             problem = f"{problem} (its worker in shard {self.shard_number})"
-        lost = _PEER_ERRORS.get(kind, PeerLostError)(peer or self.name, problem, step)
-        lost.cause_rank = doubt
-        return lost
+        peer_error = _PEER_ERRORS.get(kind, PeerLostError)(peer or self.name, problem, step)
+        peer_error.cause_rank = cause_rank
+        return peer_error
 
 
 def receive_responses(
     workers: Sequence[WorkerHandle], expected: Sequence[Sequence[Elements]]
 ) -> list[list[Share]]:
-    """Return what several workers answer to one order.
+    """Return the responses of several workers to one command.
 
-    They are waited for one after the other, so whoever is not there when its turn comes answers
-    after all before it: the last of these is the slowest, and the whole time counts for it alone.
+    The coordinator waits for one worker after the other. A worker without a response when its turn
+    comes responds after all workers before it. The last such worker is the slowest one, and the
+    whole waiting time counts for it only.
     """
     started = time.monotonic()
-    found, slowest, seconds = [], None, 0.0
-    for head, due in zip(workers, expected, strict=True):
-        in_time = head.has_responded
-        found.append(head.receive_response(due))
-        if not in_time:
-            slowest, seconds = head, time.monotonic() - started
+    responses, slowest, seconds = [], None, 0.0
+    for worker, shares in zip(workers, expected, strict=True):
+        has_responded = worker.has_responded
+        responses.append(worker.receive_response(shares))
+        if not has_responded:
+            slowest, seconds = worker, time.monotonic() - started
     if slowest is not None:
         slowest.wait_seconds += seconds
-    return found
+    return responses
 
 
 class CommandLoop:
-    """A worker's end of the channel to its head."""
+    """A worker's end of the channel to its coordinator."""
 
     def __init__(self, channel: Channel, coordinator: str) -> None:
         self.channel = channel
         self._coordinator = coordinator
 
     def receive_command(self) -> Command:
-        """Wait for something to do."""
+        """Wait for the next command."""
         try:
-            told = _CommandMessage.model_validate_json(
+            message = _CommandMessage.model_validate_json(
                 messages.receive_message(self.channel, self._coordinator)
             )
         except ValidationError:
             raise PeerMisbehavedError(self._coordinator, "gave an order that is none") from None
         shares = []
-        for bits, lengths, known in told.shares:
+        for bits, lengths, known in message.shares:
             ring, shape = get_integer_ring(bits), tuple(lengths)
             if not known:
                 shares.append(Share.unknown(shape, ring))
                 continue
-            letter = Payload.for_array(ring, shape)
-            if letter.nbytes > _MAX_SHARE_BYTES:
-                problem = f"gave an order with a share of {letter.nbytes} bytes: too many"
+            payload = Payload.for_array(ring, shape)
+            if payload.nbytes > _MAX_SHARE_BYTES:
+                problem = f"gave an order with a share of {payload.nbytes} bytes: too many"
                 raise PeerMisbehavedError(self._coordinator, problem)
-            (part,) = letter.decode(self.channel.receive(self._coordinator, letter.expected))
+            (part,) = payload.decode(self.channel.receive(self._coordinator, payload.expected))
             shares.append(Share(part.reshape(shape), ring))
-        return Command(told.order, tuple(told.numbers), tuple(shares))
+        return Command(message.order, tuple(message.numbers), tuple(shares))
 
     def send_result(self, shares: Sequence[Share] = (), totals: MeterTotals = _NO_TOTALS) -> None:
-        """Say that an order was carried out, and send what was asked for."""
+        """Report that a command was executed, and send its shares."""
         self._send_status(_DONE, totals)
         for share in shares:
-            letter = Payload.for_array(share.ring, share.shape)
-            self.channel.send(self._coordinator, letter.encode([share.part]))
+            payload = Payload.for_array(share.ring, share.shape)
+            self.channel.send(self._coordinator, payload.encode([share.part]))
 
     def send_meter(self, meter: Meter, peak_rss_mb: float = 0.0) -> None:
-        """Say that all is done that was asked for, what was metered, and how much memory it took.
-
-        The memory, at the end alone.
-        """
+        """Report that all commands were executed; send the meter, and finally the peak memory."""
         self.send_result(totals=meter.summarise())
-        told = {**meter.to_dict(), "peak_rss_mb": peak_rss_mb}
-        messages.send_message(self.channel, [self._coordinator], json.dumps(told).encode())
+        content = {**meter.to_dict(), "peak_rss_mb": peak_rss_mb}
+        messages.send_message(self.channel, [self._coordinator], json.dumps(content).encode())
 
     def send_failure(self, error: BaseException, step: str) -> None:
-        """Say that nothing more will come, and why."""
+        """Report a failure and its cause: the last response."""
         kind = error.kind if isinstance(error, PrivetError) else ""
-        told = {"kind": kind, "peer": "", "step": step, "doubt": 0}
+        content = {"kind": kind, "peer": "", "step": step, "doubt": 0}
         if isinstance(error, PeerError):
-            told |= {"peer": error.peer or "", "problem": error.problem, "doubt": error.cause_rank}
+            content |= {
+                "peer": error.peer or "",
+                "problem": error.problem,
+                "doubt": error.cause_rank,
+            }
         elif isinstance(error, PrivetError):
-            told |= {"problem": str(error.args[0])}  # what its text adds is added at the head
+            content |= {"problem": str(error.args[0])}  # the coordinator adds the step
         else:
-            told |= {"problem": f"ended by {type(error).__name__}: {error}"}
+            content |= {"problem": f"ended by {type(error).__name__}: {error}"}
         self._send_status(_FAILED)
-        messages.send_message(self.channel, [self._coordinator], json.dumps(told).encode(), _REASON)
+        messages.send_message(
+            self.channel, [self._coordinator], json.dumps(content).encode(), _FAILURE_STREAM
+        )
         self.channel.flush()
 
     def _send_status(self, status: int, totals: MeterTotals = _NO_TOTALS) -> None:
@@ -290,86 +294,96 @@ class CommandLoop:
 
 
 class CommandExecutor(Protocol):
-    """Whoever carries out orders."""
+    """An executor of commands: a worker, or a shape worker."""
 
     def execute(self, command: Command) -> list[Share]:
-        """Do something, and return the shares that were asked for."""
+        """Execute a command, and return its shares."""
 
 
-_Carrier = TypeVar("_Carrier", bound=CommandExecutor)
+_Executor = TypeVar("_Executor", bound=CommandExecutor)
 
 
-class WorkerGroup(Generic[_Carrier]):
-    """All workers of one role; a counter has twins alone."""
+class WorkerGroup(Generic[_Executor]):
+    """All workers of one role; a counter has only their shape workers."""
 
     def __init__(
         self,
         runtime: Runtime,
         workers: Sequence[WorkerHandle],
         kinds: Sequence[Hashable],
-        create_shape_worker: Callable[[CostCounter, int], _Carrier],
+        create_shape_worker: Callable[[CostCounter, int], _Executor],
     ) -> None:
-        """Workers of the same kind answer alike; `create_shape_worker` makes one by its number."""
+        """Create one shape worker for each kind: workers of one kind respond alike.
+
+        `create_shape_worker` takes a counter and the worker's number.
+        """
         self.runtime = runtime
-        self._heads = workers
+        self._workers = workers
         self._kinds = kinds
-        self._shape_workers: dict[Hashable, tuple[CostCounter, _Carrier]] = {}
+        self._shape_workers: dict[Hashable, tuple[CostCounter, _Executor]] = {}
         for number, kind in enumerate(kinds):
             if kind not in self._shape_workers:
                 counter = _create_counter(runtime)
                 self._shape_workers[kind] = counter, create_shape_worker(counter, number)
 
     @property
-    def shape_workers(self) -> list[_Carrier]:
-        """The twin of every worker."""
+    def shape_workers(self) -> list[_Executor]:
+        """The shape worker of every worker."""
         return [self._shape_workers[kind][1] for kind in self._kinds]
 
     def send_command(
         self, name: str, *numbers: int, shares: Sequence[Share] = ()
     ) -> list[list[Share]]:
-        """Have something done by all; return what they will answer, as shapes."""
-        order = Command(name, numbers, tuple(shares))
-        for head in self._heads:
-            head.send_command(order)
-        blind = Command(name, numbers, tuple(Share.unknown(x.shape, x.ring) for x in shares))
-        found = {kind: _count_command(*twin, blind) for kind, twin in self._shape_workers.items()}
+        """Send a command to all workers; return their expected responses, as shapes."""
+        command = Command(name, numbers, tuple(shares))
+        for worker in self._workers:
+            worker.send_command(command)
+        shape_command = Command(
+            name, numbers, tuple(Share.unknown(x.shape, x.ring) for x in shares)
+        )
+        responses = {
+            kind: _count_command(*shape_worker, shape_command)
+            for kind, shape_worker in self._shape_workers.items()
+        }
         if isinstance(self.runtime, CostCounter):
-            # Groups work side by side, so the delays of one are those of all.
-            costs = [found[kind][1] for kind in self._kinds]
+            # Groups run in parallel, so the rounds of the slowest group count for all.
+            costs = [responses[kind][1] for kind in self._kinds]
             total = reduce(add, costs)
             self.runtime.add(total.with_rounds(max(cost.rounds for cost in costs)))
-            passed = [share for kind in self._kinds for share in (*found[kind][0], *shares)]
-            sizes = (Payload.for_array(share.ring, share.shape).nbytes for share in passed)
+            sent_shares = [
+                share for kind in self._kinds for share in (*responses[kind][0], *shares)
+            ]
+            sizes = (Payload.for_array(share.ring, share.shape).nbytes for share in sent_shares)
             self.runtime.add(Cost(worker_bytes=sum(sizes)))
-        return [found[kind][0] for kind in self._kinds]
+        return [responses[kind][0] for kind in self._kinds]
 
-    def receive_responses(self, due: list[list[Share]]) -> list[list[Share]]:
-        """Wait for what all answer, if we are a participant."""
+    def receive_responses(self, expected: list[list[Share]]) -> list[list[Share]]:
+        """Wait for the responses of all workers, at a participant."""
         if not isinstance(self.runtime, Party):
-            return due
-        return receive_responses(self._heads, due)
+            return expected
+        return receive_responses(self._workers, expected)
 
     def call(self, name: str, *numbers: int, shares: Sequence[Share] = ()) -> list[list[Share]]:
-        """Have something done by all, and return what they answer."""
+        """Send a command to all workers, and return their responses."""
         return self.receive_responses(self.send_command(name, *numbers, shares=shares))
 
     def call_and_sum(self, name: str, *numbers: int, shares: Sequence[Share] = ()) -> list[Share]:
-        """Have something added up by all, and add that up."""
-        answers = self.call(name, *numbers, shares=shares)
-        return [reduce(add, each) for each in zip(*answers, strict=True)]
+        """Send a command to all workers, and return the sums of their shares."""
+        responses = self.call(name, *numbers, shares=shares)
+        return [reduce(add, parts) for parts in zip(*responses, strict=True)]
 
 
 def _count_command(
     counter: CostCounter, shape_worker: CommandExecutor, command: Command
 ) -> tuple[list[Share], Cost]:
-    """Return the shapes of what a worker answers, and what that costs its group."""
+    """Return the shapes of a worker's response, and the cost for its group."""
     before = counter.total
     shares = shape_worker.execute(command)
     return shares, counter.total - before
 
 
 def _create_counter(runtime: Runtime) -> CostCounter:
-    """Return a counter of what a group does, like one of what all heads do."""
+    """Return a counter for one group, for the same participants as the runtime."""
     return (
         runtime.create_empty()
         if isinstance(runtime, CostCounter)

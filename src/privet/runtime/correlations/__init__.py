@@ -1,1 +1,1 @@
-"""Correlations."""
+"""Correlated randomness: the dealers, preprocessing files, and the participants' side."""

@@ -1,12 +1,12 @@
-"""How a value that is dealt follows from masks: in two steps, so that no dealer need know them all.
+"""Derived correlations: values that one dealer or three dealers derive from masks, in two steps.
 
-A mask is S + T (for bits: XOR). With one dealer, T is nothing and S is all. With three, one of
-them, the *client*, knows S; the others, the *servers*, know T and have shares of S. What is dealt
-is a sum of products of something made from S and something made from T: the client makes the former
-and shares it, the servers multiply and add.
+A mask is S + T (for bits: XOR). With one dealer, S is the whole mask, and T does not exist. With
+three dealers, no dealer knows the mask: the *S holder* knows S; the two *T holders* know T and have
+shares of S. A derived value is a sum of products of a term computed from S and a term computed from
+T: the S holder computes its terms and shares them, the T holders multiply and add.
 
-S + T may wrap around, so the bits of a mask are not those of S and T. The carries between them are
-masks of one bit (`Dealer.derive_carries`), of which S is, with one dealer, 0.
+S + T can wrap around, so the bits of a mask are not those of S and T. The carries between them are
+one-bit masks (`Dealer.derive_carries`), whose S is 0 with one dealer.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from privet.runtime.runtime import Shape
 
 @dataclass(frozen=True, repr=False)
 class THolderInput:
-    """What one of two servers has."""
+    """The inputs of one of the two T holders."""
 
     s_term_shares: Sequence[RingArray]
-    """Its shares of what the client made."""
+    """Its shares of the S holder's terms."""
     s_shares: Sequence[RingArray]
     """Its shares of S of each mask."""
     t_parts: Sequence[RingArray]
-    """T of each mask, which both servers have."""
+    """T of each mask, which both T holders have."""
     is_first: bool
-    """Whether it is the first of them, who adds what follows from T alone."""
+    """Whether it is the first T holder, which adds the terms that depend only on T."""
 
     def get_mask_share(self, mask: int) -> RingArray:
         """Return its share of a mask."""
@@ -40,32 +40,32 @@ class THolderInput:
 
 
 class Correlation(ABC):
-    """One value of some masks."""
+    """A value derived from masks."""
 
     @abstractmethod
     def shape(self, *masks: Shape) -> Shape:
-        """Return the shape of the value, by those of the masks."""
+        """Return the shape of the value, from the shapes of the masks."""
 
     def list_s_terms(self, ring: Ring, *masks: Shape) -> list[tuple[Ring, Shape]]:
-        """Return rings and shapes of what the client shares; the value is in `ring`."""
+        """Return the rings and shapes of the S holder's terms; the value is in `ring`."""
         return [(ring, self.shape(*masks))]
 
     @abstractmethod
     def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
-        """Return what is to be shared, from S of each mask."""
+        """Return the S holder's terms, which it shares, from S of each mask."""
 
     @abstractmethod
     def compute_t_share(self, held: THolderInput) -> RingArray:
-        """Return a share of the value."""
+        """Return a T holder's share of the value."""
 
     def compute_plain(self, *s: RingArray) -> RingArray:
-        """Return the value, if S is all of the masks."""
+        """Return the value, if S is the whole of each mask."""
         return self.compute_s_terms(*s)[0]
 
     def subtract_drawn(
         self, position: int, ring: Ring, array: RingArray, drawn: RingArray
     ) -> RingArray:
-        """Return a share of what the client made, where the other one was drawn."""
+        """Return the share of a term that remains after the other share was drawn."""
         return ring.subtract(array, drawn)
 
 
@@ -83,11 +83,11 @@ class BilinearProduct(Correlation):
         self._shape = shape
 
     def shape(self, *masks: Shape) -> Shape:
-        """Return that of the product."""
+        """Return the shape of the product."""
         return self._shape(*masks)
 
     def compute_s_terms(self, *s: RingArray) -> list[RingArray]:
-        """Multiply both S."""
+        """Multiply S of both masks."""
         return [self._function(*s)]
 
     def compute_t_share(self, held: THolderInput) -> RingArray:

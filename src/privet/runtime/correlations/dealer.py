@@ -1,4 +1,4 @@
-"""The dealer: knows masks, or parts of them, and no data."""
+"""The dealer: distributes correlated randomness; knows masks, or parts of them, and no data."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from privet.runtime.correlations.source import CorrelationSender
 from privet.runtime.opening import NetworkModel, Payload
 from privet.runtime.runtime import ArgmaxCandidates, Owned, Owners, Position, Shape, ShapeRuntime
 
-_ROOT_CAUSE_SECONDS = 1.0  # seconds for a thread to say why it failed, once another one has
+_ROOT_CAUSE_SECONDS = 1.0  # for the cause of a failure, after one thread has failed
 
 
 class OrderedDelivery:
-    """Whose turn it is to hand something over."""
+    """Delivers the outputs of parallel tables in the order of their numbers."""
 
     def __init__(self, numbers: Iterable[int]) -> None:
         self._numbers = deque(numbers)
@@ -35,13 +35,13 @@ class OrderedDelivery:
         self._is_cancelled = False
 
     def deliver(self, number: int, deliver: Callable[[], None]) -> None:
-        """Deliver something if it is the number's turn, and keep it until then if not."""
+        """Deliver an output at once if it is the number's turn, and hold it until then if not."""
         self._held[number].append(deliver)
         if self._numbers and self._numbers[0] == number:
             self._deliver(number)
 
     def finish(self, number: int) -> None:
-        """Wait for our turn, deliver all that is kept, and pass the turn on."""
+        """Wait for the number's turn, deliver its held outputs, and pass the turn on."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_cancelled or self._numbers[0] == number)
             if self._is_cancelled:
@@ -52,13 +52,13 @@ class OrderedDelivery:
             self._changed.notify_all()
 
     def cancel(self) -> None:
-        """Let nobody wait any more."""
+        """Release all waiting threads."""
         with self._changed:
             self._is_cancelled = True
             self._changed.notify_all()
 
     def _deliver(self, number: int) -> None:
-        """Deliver what is kept, which the thread of that number alone does."""
+        """Deliver held outputs; only the thread of that number calls this."""
         held = self._held[number]
         while held:
             held.popleft()()
@@ -67,44 +67,44 @@ class OrderedDelivery:
 def run_ordered_pool(
     numbers: Sequence[int], function: Callable[[OrderedDelivery, int], None], at_once: int
 ) -> None:
-    """Work on so many numbers at once; raise what went wrong first."""
-    turns = OrderedDelivery(numbers)
+    """Call a function for `at_once` numbers in parallel; raise the first failure."""
+    delivery = OrderedDelivery(numbers)
 
     def body(number: int) -> None:
-        function(turns, number)
-        turns.finish(number)
+        function(delivery, number)
+        delivery.finish(number)
 
     pool = ThreadPoolExecutor(min(at_once, len(numbers)) or 1, thread_name_prefix="dealing")
     futures = [pool.submit(body, number) for number in numbers]
     try:
         done, _ = wait(futures, return_when=FIRST_EXCEPTION)
         if any(future.exception() for future in done):
-            turns.cancel()
+            delivery.cancel()
             wait(futures, timeout=_ROOT_CAUSE_SECONDS)
-            raise _reason(futures)
+            raise _find_root_cause(futures)
     finally:
-        # Whoever still works finds the channel closed, and ends.
-        turns.cancel()
+        # Threads that are still running find the channel closed, and end.
+        delivery.cancel()
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _reason(futures: Iterable[Future[None]]) -> BaseException:
-    """Return the failure that explains the others: one that found the channel closed does not."""
+def _find_root_cause(futures: Iterable[Future[None]]) -> BaseException:
+    """Return the failure that caused the others: not one that found the channel closed."""
     done = (future for future in futures if future.done() and not future.cancelled())
     failures = [error for future in done if (error := future.exception()) is not None]
     return min(failures, key=lambda error: isinstance(error, PeerError) and error.peer is None)
 
 
 MAX_PARALLEL_TABLES = 4
-"""How many tables are dealt at once, if they are small: enough to hide some milliseconds' delay."""
+"""Tables that run in parallel, if they are small: enough to hide a delay of milliseconds."""
 _MAX_PARALLEL_ELEMENTS = 1 << 24
-"""Of so many elements at most; of larger ones fewer, since each is in memory."""
+"""Elements per table up to which all of them run in parallel; each table is in memory."""
 _N_STREAMS = 8
-"""On so many streams, so that it need not be the same number at all of several dealers."""
+"""Streams for tables: several dealers need not run the same number of tables in parallel."""
 
 
 class _ThreadState(threading.local):
-    """What each thread that deals a table has of its own; the program's own thread has none."""
+    """The state of a thread that runs one table; the main thread of the program has no state."""
 
     position: Position | None = None
     deliver: Callable[[Callable[[], None]], None] | None = None
@@ -112,10 +112,10 @@ class _ThreadState(threading.local):
 
 
 class Dealer(ShapeRuntime):
-    """Runs a program ahead of the participants and sends what its gates derive."""
+    """Runs a program ahead of the participants, and distributes its correlated randomness."""
 
     n_mask_parts = 1
-    """In how many parts we have every mask."""
+    """The number of parts of each mask that this dealer has."""
 
     def __init__(
         self, n_parties: int, sender: CorrelationSender, network: NetworkModel | None = None
@@ -124,23 +124,23 @@ class Dealer(ShapeRuntime):
         super().__init__(n_parties, network)
         self._sender = sender
         self.background_seconds = 0.0
-        """How long other threads than that of the program have computed."""
+        """Computing time of all threads except the main one."""
 
     @property
     def _draw_position(self) -> Position:
         return self._thread.position or self._main
 
     @_draw_position.setter
-    def _draw_position(self, cursor: Position) -> None:
+    def _draw_position(self, position: Position) -> None:
         if self._thread.position is None:
-            self._main = cursor
+            self._main = position
         else:
-            self._thread.position = cursor
+            self._thread.position = position
 
     def map_tables(
         self, numbers: Sequence[int], function: Callable[[int], None], n_elements: int
     ) -> None:
-        """Do some work for several numbers at once; what is sent to participants is in order."""
+        """Call a function for several numbers in parallel; participants get messages in order."""
         outer, at_once = (
             self._draw_position,
             min(
@@ -148,12 +148,12 @@ class Dealer(ShapeRuntime):
                 max(1, MAX_PARALLEL_TABLES * _MAX_PARALLEL_ELEMENTS // max(1, n_elements)),
             ),
         )
-        assert not outer.path, "what is done side by side are the outermost steps with a number"
+        assert not outer.path, "only outermost numbered steps run in parallel"
 
-        def one(turns: OrderedDelivery, number: int) -> None:
-            own = self._thread
-            own.position, own.stream = outer, 1 + number % _N_STREAMS
-            own.deliver = partial(turns.deliver, number)
+        def run_one(delivery: OrderedDelivery, number: int) -> None:
+            state = self._thread
+            state.position, state.stream = outer, 1 + number % _N_STREAMS
+            state.deliver = partial(delivery.deliver, number)
             started = time.thread_time()
             try:
                 function(number)
@@ -162,19 +162,19 @@ class Dealer(ShapeRuntime):
                 raise
             finally:
                 seconds = time.thread_time() - started
-                own.deliver(partial(self._add_seconds, seconds))
+                state.deliver(partial(self._add_seconds, seconds))
 
-        run_ordered_pool(numbers, one, at_once)
+        run_ordered_pool(numbers, run_one, at_once)
 
     def _add_seconds(self, seconds: float) -> None:
         self.background_seconds += seconds
 
     def report_progress(self, done: int) -> None:
-        """Tell whoever watches us, in order."""
+        """Report progress in the order of tables."""
         self._deliver_in_order(lambda: super(Dealer, self).report_progress(done))
 
     def _deliver_in_order(self, deliver: Callable[[], None]) -> None:
-        """Do something when all tables before ours have done it."""
+        """Deliver an output after the outputs of all earlier tables."""
         if self._thread.deliver is None:
             deliver()
         else:
@@ -196,44 +196,44 @@ class Dealer(ShapeRuntime):
     def derive(
         self, correlation: Correlation, ring: Ring, *masks: Elements, as_mask: bool = False
     ) -> Elements:
-        """Give the participants shares of a value that follows from masks.
+        """Distribute shares of a value derived from masks.
 
-        Return it as a mask of its own if it is `as_mask`; its shape, if not.
+        Returns the value as a mask with `as_mask`, and otherwise only its shape.
         """
 
     @abstractmethod
     def derive_carries(
         self, mask: Elements, places: Sequence[int], bit: int | None = None
     ) -> tuple[Elements, Elements]:
-        """Return what carries into some bits as S and T of a mask are added, and one of its bits.
+        """Return the carries into some bits when S and T of a mask are added, and one of its bits.
 
-        Masks over one bit, (places, *mask) and (*mask); zeros where no bit is asked for. Nobody is
-        given shares of them yet. Carries are those of S and T as they are now: they are used at
-        once, before the roles of several dealers change.
+        Both are one-bit masks, (places, *mask) and (*mask); zeros without a requested bit. No
+        participant has shares of them yet. The carries depend on the current S and T: callers must
+        use them at once, before the roles of several dealers change.
         """
 
     @abstractmethod
     def draw_persistent_mask(self, shape: Shape, ring: Ring, owner: int) -> Elements:
-        """Return what `persistent_mask` does, as a mask."""
+        """Return the values of `persistent_mask`, as a mask."""
 
     def uniform_shares(self, shape: Shape, ring: Ring) -> list[RingArray]:
-        """Return every participant's share of a fresh uniform value; to a sole dealer alone."""
+        """Return every participant's share of a fresh uniform value; only with a single dealer."""
         raise self._unsupported_error("shares")
 
     def distribute(self, value: RingArray, ring: Ring) -> Elements:
-        """Give the participants shares of a value that we alone know; as a sole dealer alone."""
+        """Distribute shares of a value that only this dealer knows; only with a single dealer."""
         raise self._unsupported_error("values")
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp]:
-        """Return a fresh uniform permutation that one participant knows; to a sole dealer alone."""
+        """Return a fresh permutation that one participant knows; only with a single dealer."""
         raise self._unsupported_error("permutations")
 
     @staticmethod
     def _unsupported_error(requested: str) -> Exception:
-        return NotImplementedError(f"of several dealers none knows {requested}")
+        return NotImplementedError(f"no dealer knows {requested} with several dealers")
 
     def share_arrays(self, values: Owned, owners: Owners, shape: Shape, ring: Ring) -> Share:
-        """Return what a dealer has of shared values: their shape."""
+        """Return only the shape of shared values: the dealer has no shares of them."""
         return Share.unknown((len(values), *shape), ring)
 
     def reveal(self, value: Share, recipients: Sequence[int], disclosure: str) -> None:
@@ -245,17 +245,17 @@ class Dealer(ShapeRuntime):
         self.update_tag(f"reveal {candidates}")
 
     def announce(self, number: int | None, owner: int, disclosure: str) -> int | None:
-        """Wait for the number, if anybody is there."""
+        """Wait for the number, if participants are online."""
         self.update_tag(f"announce {disclosure}")
         return self._sender.receive_announcement(owner, self._tag.value)
 
     def close(self) -> None:
-        """Say that there is no more to come."""
+        """Send the closing tags."""
         self._sender.close(self._tag.value)
 
 
 class SingleDealer(Dealer):
-    """The only one, who knows all masks."""
+    """A single dealer, which knows all masks."""
 
     def __init__(
         self, n_parties: int, sender: CorrelationSender, network: NetworkModel | None = None
@@ -276,40 +276,40 @@ class SingleDealer(Dealer):
         return Elements(sum_arrays(self.uniform_shares(shape, ring), ring), ring)
 
     def small(self, sampler: Sampler, shape: Shape, ring: Ring) -> Elements:
-        """Return the sum of small numbers that each participant has."""
+        """Return the sum of the participants' small numbers."""
         place = self._next_place(sampler.__name__, shape, ring)
         return Elements(SummedPrg(self._share_prgs).sample(sampler, place, shape, ring), ring)
 
     def derive(
         self, correlation: Correlation, ring: Ring, *masks: Elements, as_mask: bool = False
     ) -> Elements:
-        """Give the participants shares of a value that follows from masks."""
+        """Distribute shares of a value derived from masks."""
         value = self.distribute(correlation.compute_plain(*(mask.array for mask in masks)), ring)
         return value if as_mask else Elements.unknown(value.shape, ring)
 
     def derive_carries(
         self, mask: Elements, places: Sequence[int], bit: int | None = None
     ) -> tuple[Elements, Elements]:
-        """Return no carries, since we know the mask whole, and the bit."""
+        """Return zero carries, because this dealer knows the whole mask, and the bit."""
         carries = self.zero_mask((len(places), *mask.shape), Z1)
         if bit is None:
             return carries, self.zero_mask(mask.shape, Z1)
-        found = (mask.array >> mask.ring.dtype.type(bit)).astype(np.uint8) & np.uint8(1)
-        return carries, Elements(found, Z1)
+        bits = (mask.array >> mask.ring.dtype.type(bit)).astype(np.uint8) & np.uint8(1)
+        return carries, Elements(bits, Z1)
 
     def distribute(self, value: RingArray, ring: Ring) -> Elements:
-        """Give the participants shares of a value that we alone know, and return it.
+        """Distribute shares of a value that only this dealer knows, and return it.
 
-        `derive` can be done by several.
+        Several dealers can only `derive` values.
         """
         place = self._next_place("derived", value.shape, ring)
         drawn = sum_arrays(
             (prg.uniform(place, value.shape, ring) for prg in self._share_prgs), ring
         )
-        letter = Payload.for_array(ring, value.shape)
-        correction = letter.encode([ring.subtract(value, drawn)])
-        turn = self._draw_position.choose_correction_recipient(letter.nbytes)
-        self._deliver_in_order(partial(self._sender.send, turn, correction, self._tag.value))
+        payload = Payload.for_array(ring, value.shape)
+        correction = payload.encode([ring.subtract(value, drawn)])
+        recipient = self._draw_position.choose_correction_recipient(payload.nbytes)
+        self._deliver_in_order(partial(self._sender.send, recipient, correction, self._tag.value))
         return Elements(value, ring)
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp]:
@@ -323,7 +323,7 @@ class SingleDealer(Dealer):
         return Elements(self._private_prgs[owner].uniform(place, shape, ring), ring)
 
     def draw_persistent_mask(self, shape: Shape, ring: Ring, owner: int) -> Elements:
-        """Return what `persistent_mask` does, as a mask."""
-        found = self.persistent_mask(shape, ring, owner)
-        assert found is not None
-        return Elements(found, ring)
+        """Return the values of `persistent_mask`, as a mask."""
+        values = self.persistent_mask(shape, ring, owner)
+        assert values is not None
+        return Elements(values, ring)

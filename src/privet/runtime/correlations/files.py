@@ -1,17 +1,16 @@
 """Preprocessing files: correlated randomness, signed by the dealer and used once.
 
-    "PVCORR04", the length of the cover (4 bytes), the cover as JSON
-    frames: the seed, or two, the corrections in order, a closing tag
-    the dealer's signature of all that
+    "PVCORR04", the length of the manifest (4 bytes), the manifest as JSON
+    frames: the seed, or two seeds, the corrections in order, a closing tag
+    the dealer's signature of all preceding bytes
 
-The cover says whose file it is, of which dealing, and what it was dealt for. The signature is made
-with the key whose certificate the job names: no dealer is there to prove who it is.
+The manifest contains the participant, the preprocessing run and its settings. The dealer signs with
+the key whose certificate the job names, because no dealer is online to prove its identity.
 
-`runtime.dealt_file` is the participant's side.
-
-A file is checked as a whole when it is opened, and used up when it is taken. First the seed's mark
-goes into the participant's record, which refuses every copy of the file and every dealing that
-repeats the seed; then the file loses its name, so that the seed does not stay on disk.
+A file is checked completely when it is opened, and can be consumed once. First, the mark of its
+seed goes into the participant's record, which refuses every copy of the file and every
+preprocessing run that repeats the seed. Then the file is removed, so that the seed does not stay on
+disk.
 """
 
 from __future__ import annotations
@@ -59,12 +58,12 @@ from privet.transport.tls import SIGNATURE_BYTES, Identity, compute_fingerprint,
 FILE_MAGIC = b"PVCORR04"
 MANIFEST_LENGTH_STRUCT = struct.Struct("<I")
 SIGNATURE_CONTEXT = b"correlations dealt ahead: "
-"""Goes before the digest that is signed, so that the signature stands for nothing else."""
+"""Prefix of the signed digest, so that the signature is valid in no other context."""
 _SUFFIX = ".correlations"
 
 
 class PreprocessingManifest(StrictSchema):
-    """What a file of correlations says of itself."""
+    """The manifest of a preprocessing file."""
 
     dealing: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
     """The dealing's name: the same in the files of all participants."""
@@ -82,11 +81,11 @@ class PreprocessingManifest(StrictSchema):
 
     @property
     def seed_bytes(self) -> int:
-        """How many bytes of seeds a file has: of three dealers, each has two for a participant."""
+        """Bytes of seeds in a file: each of three dealers has two seeds for a participant."""
         return SEED_BYTES * (1 if self.dealers == 1 else 2)
 
     def pack(self) -> bytes:
-        """Return what a file starts with."""
+        """Return the first bytes of a file, up to the frames."""
         content = self.model_dump_json().encode()
         return FILE_MAGIC + MANIFEST_LENGTH_STRUCT.pack(len(content)) + content
 
@@ -97,13 +96,13 @@ def count_framing_bytes(
     settings: Mapping[str, Any],
     dealer_peers: DealerPeers | None = None,
 ) -> int:
-    """Return how many bytes a dealer's files take beside corrections and their headers."""
-    covers = _covers("0" * 32, participants, identity, settings, dealer_peers)
+    """Return the bytes of a dealer's files besides corrections and their headers."""
+    manifests = _make_manifests("0" * 32, participants, identity, settings, dealer_peers)
     frames = 2 * HEADER_BYTES + SIGNATURE_BYTES
-    return sum(len(cover.pack()) + cover.seed_bytes + frames for cover in covers)
+    return sum(len(manifest.pack()) + manifest.seed_bytes + frames for manifest in manifests)
 
 
-def _covers(
+def _make_manifests(
     randomness_id: str,
     participants: Sequence[str],
     identity: Identity,
@@ -125,9 +124,9 @@ def _covers(
 
 
 class PreprocessingFileWriter(CorrelationSender):
-    """A file for each participant, to be carried to it.
+    """Writes a file for each participant.
 
-    One of three dealers draws seeds with its `fellows`, who write files of their own.
+    One of three dealers draws seeds with its `dealer_peers`, which write their own files.
     """
 
     def __init__(
@@ -140,7 +139,7 @@ class PreprocessingFileWriter(CorrelationSender):
     ) -> None:
         self.paths = [Path(folder) / f"{name}{_SUFFIX}" for name in participants]
         self._identity = identity
-        self._about = participants, identity, settings, dealer_peers
+        self._manifest_arguments = participants, identity, settings, dealer_peers
         self._files: list[_SignedFile] = []
         try:
             for path in self.paths:
@@ -150,20 +149,20 @@ class PreprocessingFileWriter(CorrelationSender):
             raise
 
     def distribute_seeds(self) -> tuple[str, Any]:
-        """Draw seeds; write covers and seeds."""
-        participants, *_, fellows = self._about
+        """Draw seeds; write manifests and seeds."""
+        participants, *_, dealer_peers = self._manifest_arguments
         seeds: Any
-        if fellows is None:
-            dealing, seeds = draw_seeds_offline(len(participants))
-            written = seeds
+        if dealer_peers is None:
+            randomness_id, seeds = draw_seeds_offline(len(participants))
+            seeds_by_file = seeds
         else:
-            dealing, seeds = fellows.exchange_seeds(len(participants), b"")
-            written = [b"".join(parts) for parts in zip(*seeds, strict=True)]
-        covers = _covers(dealing, *self._about)
-        for party, (cover, seed) in enumerate(zip(covers, written, strict=True)):
-            self._files[party].write(cover.pack())
-            self.send(party, np.frombuffer(seed, dtype=np.uint8), 0)
-        return dealing, seeds
+            randomness_id, seeds = dealer_peers.exchange_seeds(len(participants), b"")
+            seeds_by_file = [b"".join(parts) for parts in zip(*seeds, strict=True)]
+        manifests = _make_manifests(randomness_id, *self._manifest_arguments)
+        for party, (manifest, file_seeds) in enumerate(zip(manifests, seeds_by_file, strict=True)):
+            self._files[party].write(manifest.pack())
+            self.send(party, np.frombuffer(file_seeds, dtype=np.uint8), 0)
+        return randomness_id, seeds
 
     def send(self, party: int, array: RingArray, tag: int) -> None:
         """Append an array to one participant's file."""
@@ -174,13 +173,13 @@ class PreprocessingFileWriter(CorrelationSender):
             file.n_frames += 1
 
     def close(self, tag: int) -> None:
-        """Append the closing tag and the signature everywhere, and see all of it onto the disk."""
+        """Append the closing tag and the signature to all files, and flush them to the disk."""
         for party, file in enumerate(self._files):
             self.send(party, np.empty(0, dtype=np.uint8), tag)
             file.finish(self._identity)
 
     def discard(self) -> None:
-        """Remove the files: they are not whole, and never will be."""
+        """Remove the incomplete files."""
         for file in self._files:
             file.remove()
 
@@ -215,7 +214,7 @@ class _SignedFile:
             self._file.close()
 
     def remove(self) -> None:
-        with contextlib.suppress(OSError):  # what could not be written need not be flushed
+        with contextlib.suppress(OSError):  # a failed write also fails the flush
             self._file.close()
         self._path.unlink(missing_ok=True)
 
@@ -233,12 +232,12 @@ _PIECE = 1 << 20
 
 
 class PreprocessingFile(CorrelationReceiver):
-    """A file from the dealer: checked when it is opened, used up when it is taken."""
+    """A file from the dealer: checked when it is opened, and consumed once."""
 
     def __init__(self, path: str | Path, fingerprint: str) -> None:
-        """Open the file that the dealer of that fingerprint has signed, and check all of it."""
+        """Open a file, and check that the dealer with that fingerprint has signed all of it."""
         self.path = Path(path)
-        self._count = 0
+        self._n_frames = 0
         self._is_consumed = False
         try:
             self._file = self.path.open("rb")
@@ -255,23 +254,23 @@ class PreprocessingFile(CorrelationReceiver):
             raise
 
     def _check(self, fingerprint: str) -> PreprocessingManifest:
-        """Return the cover, and stand behind it, if the whole file is as the dealer signed it."""
-        cover = self._read_manifest()
-        certificate = bytes.fromhex(cover.certificate)
+        """Check the signature of the whole file; return the manifest, and stay behind it."""
+        manifest = self._read_manifest()
+        certificate = bytes.fromhex(manifest.certificate)
         if compute_fingerprint(certificate) != fingerprint:
             raise self._make_error(
                 f"was signed with the certificate {compute_fingerprint(certificate)[:16]}…, and "
                 f"the job's dealer has {fingerprint[:16]}…: {NEW_RUN_ADVICE}"
             )
-        start, left = self._file.tell(), os.fstat(self._file.fileno()).st_size - SIGNATURE_BYTES
+        start, n_left = self._file.tell(), os.fstat(self._file.fileno()).st_size - SIGNATURE_BYTES
         self._file.seek(0)
         digest = hashlib.sha256()
-        while left > 0:
-            piece = self._file.read(min(_PIECE, left))
+        while n_left > 0:
+            piece = self._file.read(min(_PIECE, n_left))
             if not piece:
                 break
             digest.update(piece)
-            left -= len(piece)
+            n_left -= len(piece)
         signature = self._file.read(SIGNATURE_BYTES)
         if not is_signature_valid(certificate, signature, SIGNATURE_CONTEXT + digest.digest()):
             raise self._make_error(
@@ -279,7 +278,7 @@ class PreprocessingFile(CorrelationReceiver):
                 f"again, or {NEW_RUN_ADVICE}"
             )
         self._file.seek(start)
-        return cover
+        return manifest
 
     def _read_manifest(self) -> PreprocessingManifest:
         magic = self._file.read(len(FILE_MAGIC))
@@ -303,29 +302,31 @@ class PreprocessingFile(CorrelationReceiver):
         )
 
     def consume(self, used_seeds_folder: Path) -> None:
-        """Use the file up; raise CorrelationError if its seed is in the record already."""
+        """Record the seed and remove the file; raise CorrelationError if it was recorded before."""
         try:
             used_seeds_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(
                 self._locate_mark(used_seeds_folder), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
             )
             os.close(descriptor)
-            folder = os.open(used_seeds_folder, os.O_RDONLY)  # the name must survive a power cut
+            folder = os.open(
+                used_seeds_folder, os.O_RDONLY
+            )  # the mark must survive a power failure
             os.fsync(folder)
             os.close(folder)
             self.path.unlink()
         except FileExistsError:
-            raise self._used() from None
+            raise self._make_reuse_error() from None
         except OSError as error:
             raise self._make_error(f"cannot be used up: {error.strerror}") from None
         self._is_consumed = True
 
     def check_unused(self, used_seeds_folder: Path) -> None:
-        """Raise CorrelationError if the file, or a copy of it, was used before."""
+        """Raise CorrelationError if the file, or a copy of it, was consumed before."""
         if self._locate_mark(used_seeds_folder).exists():
-            raise self._used()
+            raise self._make_reuse_error()
 
-    def _used(self) -> CorrelationError:
+    def _make_reuse_error(self) -> CorrelationError:
         return self._make_error(
             f"was used before, under this or another name: remove it, and {NEW_RUN_ADVICE}"
         )
@@ -337,8 +338,8 @@ class PreprocessingFile(CorrelationReceiver):
         return CorrelationError(f"{self.path}: {problem}")
 
     def receive_seeds(self, participant_index: int) -> tuple[str, list[bytes]]:
-        """Return the dealing's name and the seed, or seeds, of a file that was taken."""
-        assert self._is_consumed, "a file is taken before its seed is used"
+        """Return the randomness id and the seed, or seeds, of a consumed file."""
+        assert self._is_consumed, "a file must be consumed before its seed is used"
         check_participant_index(self.manifest.number, participant_index)
         seeds = range(0, len(self._seed), SEED_BYTES)
         return self.manifest.dealing, [self._seed[k : k + SEED_BYTES] for k in seeds]
@@ -350,8 +351,8 @@ class PreprocessingFile(CorrelationReceiver):
     def receive(self, expected: Expected, tag: int, step: str, dealer_index: int = 0) -> RingArray:
         """Read the next array."""
 
-        def receive(*due: Any) -> RingArray:
-            return self._receive(Expected(*due), tag, step)
+        def receive(*frame: Any) -> RingArray:
+            return self._receive(Expected(*frame), tag, step)
 
         return assemble_frames(*expected, receive)
 
@@ -361,13 +362,13 @@ class PreprocessingFile(CorrelationReceiver):
             header = parse_header(self._file.read(HEADER_BYTES))
         except FrameError as error:
             raise self._make_error(f"ran out at step {step!r}: {error}") from None
-        due = Header(ARRAY, expected.dtype, expected.shape, self._count, tag)
-        if header != due:
+        expected_header = Header(ARRAY, expected.dtype, expected.shape, self._n_frames, tag)
+        if header != expected_header:
             raise self._make_error(
-                f"holds {header.describe()} where {due.describe()} is due at step {step!r}: it was "
-                "made for another program"
+                f"holds {header.describe()} where {expected_header.describe()} is due at step "
+                f"{step!r}: it was made for another program"
             )
-        self._count += 1
+        self._n_frames += 1
         array: RingArray = np.empty(expected.shape, dtype=expected.dtype)
         view: Any = array.reshape(-1).view(np.uint8).data
         if self._file.readinto(view) != array.nbytes:
@@ -378,7 +379,7 @@ class PreprocessingFile(CorrelationReceiver):
 def open_preprocessing(
     paths: Sequence[str | Path], dealers: dict[str, str]
 ) -> PreprocessingReceiver:
-    """Open the files that a job's dealers, by name with their fingerprints, have signed."""
+    """Open the files of a job's dealers: `dealers` maps their names to fingerprints."""
     if len(paths) != len(dealers):
         raise CorrelationError(
             f"{', '.join(map(str, paths))}: the job has {len(dealers)} dealers, and each of them "
@@ -390,7 +391,7 @@ def open_preprocessing(
 
 
 class PreprocessingFileSet(CorrelationReceiver):
-    """A file of each of three dealers, in their order: used together, once."""
+    """One file from each of three dealers, in the dealers' order: consumed together, once."""
 
     def __init__(self, paths: Sequence[str | Path], dealers: dict[str, str]) -> None:
         self._names = tuple(dealers)
@@ -404,7 +405,7 @@ class PreprocessingFileSet(CorrelationReceiver):
             raise
 
     def _check(self) -> None:
-        """Raise CorrelationError unless the files belong together."""
+        """Raise CorrelationError unless the files are of one preprocessing run and participant."""
         first = self._files[0]
         for number, file in enumerate(self._files):
             if (file.manifest.dealers, file.manifest.dealer) != (len(self._files), number):
@@ -421,27 +422,27 @@ class PreprocessingFileSet(CorrelationReceiver):
 
     @property
     def path(self) -> Path:
-        """Where the first of them is."""
+        """The path of the first file."""
         return self._files[0].path
 
     @property
     def manifest(self) -> PreprocessingManifest:
-        """What they say of themselves: but for the dealer, the same."""
+        """The manifest of the first file; the others differ only in the dealer."""
         return self._files[0].manifest
 
     def consume(self, used_seeds_folder: Path) -> None:
-        """Use all of them up; raise CorrelationError if one was used before."""
+        """Consume all files; raise CorrelationError if one was consumed before."""
         self.check_unused(used_seeds_folder)
         for file in self._files:
             file.consume(used_seeds_folder)
 
     def check_unused(self, used_seeds_folder: Path) -> None:
-        """Raise CorrelationError if one of them, or a copy of it, was used before."""
+        """Raise CorrelationError if one file, or a copy of it, was consumed before."""
         for file in self._files:
             file.check_unused(used_seeds_folder)
 
     def receive_seeds(self, participant_index: int) -> tuple[str, list[bytes]]:
-        """Return the dealing's name and three seeds, of each of which two dealers have told us."""
+        """Return the randomness id and three seeds, each confirmed by two dealers."""
         seeds = [file.receive_seeds(participant_index)[1] for file in self._files]
         return self.manifest.dealing, require_equal_seeds(seeds, self._names)
 
@@ -456,4 +457,4 @@ class PreprocessingFileSet(CorrelationReceiver):
 
 
 PreprocessingReceiver: TypeAlias = PreprocessingFile | PreprocessingFileSet
-"""What a participant has of one dealer, or of three."""
+"""A participant's files from one dealer, or from three."""

@@ -1,14 +1,14 @@
-"""Correlated randomness as a participant draws it: from common seeds and corrections.
+"""Correlated randomness at a participant: draws from shared seeds, and corrections from the dealer.
 
-Uniform values cost nothing: the dealer shares a seed with each participant, who draws its own
-shares from it. A derived value (a product of masks, say) is drawn the same way, and the difference
-between what was drawn and what it should be, the *correction*, goes to one participant: whoever has
-got the fewest bytes of the current table so far.
+The dealer shares a seed with each participant. A participant draws its shares of uniform values
+from the seed, without communication. It draws shares of a derived value (such as a product of
+masks) in the same way. The difference between the derived value and the sum of the draws, the
+*correction*, goes to one participant: the one with the fewest bytes of the current table so far.
 
-Both sides hash what they draw, its purpose, ring and shape, into a running *tag*, which every table
-begins anew (`runtime.cursor`). A correction
-carries the dealer's tag: if the participant's differs, they have not been running the same program,
-and nothing is computed. The last thing sent is a closing tag, so nothing is left over unnoticed.
+Both sides hash the purpose, ring and shape of each draw into a running *tag*; every table starts a
+new one (`runtime.runtime.Position`). A correction carries the dealer's tag. If the participant's
+tag differs, the two have run different programs, and the participant stops. The last message is a
+closing tag, so no unused correction is left unnoticed.
 """
 
 from __future__ import annotations
@@ -37,44 +37,44 @@ from privet.runtime.runtime import Runtime
 from privet.transport.channel import Channel, Expected
 
 EXPECTED_CLOSING_TAG = Expected(np.dtype(np.uint8), (0,))
-_START = Expected(np.dtype(np.uint8), (SEED_MESSAGE_BYTES,))
-_START_OF_THREE = Expected(np.dtype(np.uint8), (REPLICATED_SEED_MESSAGE_BYTES,))
+_EXPECTED_SEED = Expected(np.dtype(np.uint8), (SEED_MESSAGE_BYTES,))
+_EXPECTED_REPLICATED_SEEDS = Expected(np.dtype(np.uint8), (REPLICATED_SEED_MESSAGE_BYTES,))
 EXPECTED_NONCE = Expected(np.dtype(np.uint8), (SEED_BYTES,))
 
 
 class CorrelationSender(ABC):
-    """Where the dealer puts what it sends: live connections, or a file for each participant."""
+    """The dealer's output: live connections, or a file for each participant."""
 
     @abstractmethod
     def distribute_seeds(self) -> tuple[str, Any]:
-        """Share a seed with each participant; return the dealing's name, and all seeds."""
+        """Share a seed with each participant; return the randomness id, and all seeds."""
 
     @abstractmethod
     def send(self, party: int, array: RingArray, tag: int) -> None:
         """Send an array to one participant."""
 
     def receive_announcement(self, party: int, tag: int) -> int | None:
-        """Return a number that a participant announces; None, if nobody is there."""
+        """Return a number that a participant announces; None without online participants."""
         return None
 
     @abstractmethod
     def close(self, tag: int) -> None:
-        """Send the closing tag to all."""
+        """Send the closing tag to all participants."""
 
 
 class CorrelationReceiver(ABC):
-    """Where a participant gets what the dealer sent it."""
+    """A participant's input from the dealer, or dealers."""
 
     online_dealers: tuple[str, ...] = ()
-    """The names of dealers that are there."""
+    """The names of online dealers."""
 
     @abstractmethod
     def receive_seeds(self, participant_index: int) -> tuple[str, list[bytes]]:
-        """Return what comes first: the name of the dealing, and the seeds shared with dealers."""
+        """Return the first message: the randomness id, and the seeds shared with dealers."""
 
     @abstractmethod
     def receive(self, expected: Expected, tag: int, step: str, dealer_index: int = 0) -> RingArray:
-        """Return the next array of a dealer, which must be that one."""
+        """Return the next array from a dealer, which must be the expected one."""
 
 
 def check_participant_index(number: int, index: int) -> None:
@@ -86,52 +86,52 @@ def check_participant_index(number: int, index: int) -> None:
 
 
 class NoCorrelations(CorrelationReceiver):
-    """No randomness, and no dealer: for programs that reveal shares, and compute nothing."""
+    """No randomness, and no dealer: for programs that only reveal shares."""
 
     def receive_seeds(self, participant_index: int) -> tuple[str, list[bytes]]:
-        """Return a seed of our own, of which nothing is drawn."""
+        """Return a local seed, which is never drawn from."""
         return "none", [fresh_seed()]
 
     def receive(self, expected: Expected, tag: int, step: str, dealer_index: int = 0) -> RingArray:
-        """Return the end of the program, which is all that comes."""
+        """Return the closing tag, the only message."""
         if expected != EXPECTED_CLOSING_TAG:
             raise CorrelationError(f"{step}: needs randomness, and there is no dealer")
         return np.empty(0, dtype=np.uint8)
 
     def close(self) -> None:
-        """Do nothing, as there is nothing to close."""
+        """Do nothing: no file is open."""
 
 
 class LiveSender(CorrelationSender):
-    """A stream to each participant, which the dealer runs ahead on as far as memory allows."""
+    """A stream to each participant; the dealer runs ahead within a memory limit."""
 
     def __init__(
         self, channel: Channel, parties: Sequence[str], max_backlog: int = 64 << 20
     ) -> None:
         self._channel = channel
         self._parties = tuple(parties)
-        self._ahead = max_backlog
+        self._max_backlog = max_backlog
 
     def distribute_seeds(self) -> tuple[str, Any]:
-        """Wait for every participant's nonce, and send it our part of its seed."""
+        """Wait for every participant's nonce, and send each the dealer's part of its seed."""
         nonces = [self._channel.receive(name, EXPECTED_NONCE).tobytes() for name in self._parties]
-        starts, seeds = draw_seeds(nonces)
-        for start in starts:
-            self.send(start.participant_index, np.frombuffer(start.pack(), dtype=np.uint8), 0)
-        return starts[0].randomness_id, seeds
+        messages, seeds = draw_seeds(nonces)
+        for message in messages:
+            self.send(message.participant_index, np.frombuffer(message.pack(), dtype=np.uint8), 0)
+        return messages[0].randomness_id, seeds
 
     def send(self, party: int, array: RingArray, tag: int) -> None:
-        """Send, and then wait while every participant has plenty to take.
+        """Send an array, and wait while the backlog of every participant exceeds the limit.
 
-        To wait for the *fullest* would deadlock: it may be waiting for another participant, who
-        waits for us. The participants move in step, so none falls far behind the emptiest. Other
-        dealers do not count: they take all in at once.
+        Waiting for the *largest* backlog would deadlock: its participant may be waiting for another
+        participant, which waits for the dealer. The participants run in step, so none falls far
+        behind the one with the smallest backlog. Other dealers do not count: they receive at once.
         """
         self._channel.send(self._parties[party], array, tag)
-        self._channel.wait_for_backlog(self._ahead, self._parties)
+        self._channel.wait_for_backlog(self._max_backlog, self._parties)
 
     def receive_announcement(self, party: int, tag: int) -> int:
-        """Wait for what a participant announces."""
+        """Wait for a number that a participant announces."""
         return int(self._channel.receive(self._parties[party], EXPECTED_ANNOUNCEMENT, tag)[0])
 
     def close(self, tag: int) -> None:
@@ -149,23 +149,25 @@ class LiveReceiver(CorrelationReceiver):
         self.online_dealers = tuple(dealers)
 
     def receive_seeds(self, participant_index: int) -> tuple[str, list[bytes]]:
-        """Send a nonce, and make seeds of it and of what is answered."""
+        """Send a nonce, and derive seeds from it and from the dealers' responses."""
         nonce = fresh_seed()
         for dealer in self.online_dealers:
             self._channel.send(dealer, np.frombuffer(nonce, dtype=np.uint8))
         if len(self.online_dealers) > 1:
-            starts = [
-                ReplicatedSeedMessage.unpack(self.receive(_START_OF_THREE, 0, "start", k).tobytes())
+            messages = [
+                ReplicatedSeedMessage.unpack(
+                    self.receive(_EXPECTED_REPLICATED_SEEDS, 0, "start", k).tobytes()
+                )
                 for k in range(len(self.online_dealers))
             ]
-            for each in starts:
-                check_participant_index(each.participant_index, participant_index)
-            return starts[0].randomness_id, combine_replicated_seeds(
-                starts, nonce, self.online_dealers
+            for message in messages:
+                check_participant_index(message.participant_index, participant_index)
+            return messages[0].randomness_id, combine_replicated_seeds(
+                messages, nonce, self.online_dealers
             )
-        start = SeedMessage.unpack(self.receive(_START, 0, "start").tobytes())
-        check_participant_index(start.participant_index, participant_index)
-        return start.randomness_id, [start.derive_checked_seed(nonce)]
+        seed_message = SeedMessage.unpack(self.receive(_EXPECTED_SEED, 0, "start").tobytes())
+        check_participant_index(seed_message.participant_index, participant_index)
+        return seed_message.randomness_id, [seed_message.derive_checked_seed(nonce)]
 
     def receive(self, expected: Expected, tag: int, step: str, dealer_index: int = 0) -> RingArray:
         """Wait for the next array from a dealer."""
@@ -179,7 +181,7 @@ S_HOLDER, FIRST_T_HOLDER, SECOND_T_HOLDER = range(3)
 
 
 class DealtSource(Runtime):
-    """A participant's side of what the dealer does (`runtime.correlations.dealer`)."""
+    """A participant's side of the dealer's operations (`runtime.correlations.dealer`)."""
 
     def __init__(
         self,
@@ -199,7 +201,7 @@ class DealtSource(Runtime):
         self._ended_early = False
 
     def uniform(self, shape: tuple[int, ...], ring: Ring) -> Share:
-        """Return our share of a fresh uniform value, which the dealer knows."""
+        """Return our share of a fresh uniform value, which a single dealer knows."""
         place = self._next_place("uniform", shape, ring)
         return Share(self._share_prg.uniform(place, shape, ring), ring)
 
@@ -212,16 +214,16 @@ class DealtSource(Runtime):
         """Return our share of a value that the dealer derived from its masks."""
         place = self._next_place("derived", shape, ring)
         part = self._share_prg.uniform(place, shape, ring)
-        letter = Payload.for_array(ring, shape)
-        if self._draw_position.choose_correction_recipient(letter.nbytes) == self.index:
+        payload = Payload.for_array(ring, shape)
+        if self._draw_position.choose_correction_recipient(payload.nbytes) == self.index:
             sender = self._find_dealer_in_role(SECOND_T_HOLDER) if self._dealers > 1 else 0
             message = self._receiver.receive(
-                letter.expected, self._tag.value, self.step_name, sender
+                payload.expected, self._tag.value, self.step_name, sender
             )
             traffic = self.meter.offline[self.step_name]
             traffic.messages += 1
             traffic.received += message.nbytes
-            (correction,) = letter.decode(message)
+            (correction,) = payload.decode(message)
             ring.add_in_place(part, correction.reshape(shape))
         return Share(part, ring)
 
@@ -236,11 +238,11 @@ class DealtSource(Runtime):
         return self._private_prg.uniform(place, shape, ring) if owner == self.index else None
 
     def end_early(self) -> None:
-        """Leave the rest of a file that was dealt ahead: a dealer that is there ends as we do."""
+        """Leave the rest of a preprocessing file unused; an online dealer ends early, too."""
         self._ended_early = True
 
     def finish(self) -> None:
-        """Check that the dealers have come to the same end."""
+        """Check that the dealers have ended at the same position of the program."""
         if self._ended_early and not self._receiver.online_dealers:
             return
         for dealer in range(self._dealers):

@@ -1,1 +1,1 @@
-"""Local."""
+"""Simulations: all members of a program on one machine."""

@@ -1,10 +1,11 @@
-"""Running a program with all its members on one machine, in threads or processes.
+"""Simulations: run a program with all its members on one machine, in threads or processes.
 
-    simulate(program, 3)                         threads of this process: fast, nothing hidden
-    simulate(program, 3, network="loopback")     a process each, over TLS
+    simulate(program, 3)                         threads of this process: fast, no isolation
+    simulate(program, 3, network="loopback")     one process for each member, over TLS
     simulate(program, 3, network="paper")        the same, through an emulated link
 
-Whatever runs on one machine protects nobody from its owner: this is for tests and experiments.
+A simulation does not protect any data from the owner of the machine: it is for tests and
+experiments.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ from privet.transport.tls import Identity, create_identity
 
 
 def create_process_context(module: str) -> SpawnContext | ForkServerContext:
-    """Return what makes processes that have imported a module, and begin to import it.
+    """Return a context whose processes are forked from a server that has imported a module.
 
-    Where there can be no server to be copied, each of them imports it itself.
+    Without a private fork server, each process imports the module itself.
     """
     if is_fork_server_private(sys.version_info[:3]):
-        # The server has a socket in the folder for temporary files, whose path may be too long, or
-        # which may not be there.
+        # The server has a socket in the folder for temporary files. The path can be too long, and
+        # the folder can be missing.
         with contextlib.suppress(OSError):
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload([module])
@@ -65,16 +66,16 @@ def create_process_context(module: str) -> SpawnContext | ForkServerContext:
 
 
 def is_fork_server_private(version: tuple[int, ...]) -> bool:
-    """Tell whether nobody else can reach the server of a version of Python.
+    """Return whether the fork server of a Python version is private to its user.
 
-    Before 3.10.9 and 3.11.1 its socket has no file on Linux, and so no rights: any user of the
-    machine could have it run code as its owner (CVE-2022-42919).
+    Before 3.10.9 and 3.11.1 its socket has no file on Linux, and therefore no permissions: any user
+    of the machine could make it run code as its owner (CVE-2022-42919).
     """
     return (3, 10, 9) <= version < (3, 11) or version >= (3, 11, 1)
 
 
-# For processes that share a machine: matrix products on one thread each, lest they fight over its
-# cores; and freed memory kept rather than returned, since new pages for large arrays cost more than
+# For processes that share a machine: one thread for matrix products, so that processes do not
+# compete for cores; and freed memory is kept, because new pages for large arrays cost more than
 # computing on them.
 PROCESS_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -83,22 +84,22 @@ PROCESS_ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 25),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
 }
-# The likeliest reason for a process that does not come up.
+# The most likely reason if a process does not start.
 _MAIN_GUARD_HINT = (
     "a script starts processes under if __name__ == '__main__', or takes network='memory'"
 )
 
 
 class PreprocessingPaths(NamedTuple):
-    """Where a participant finds correlations that were dealt ahead."""
+    """A participant's preprocessing files, and the dealers that signed them."""
 
     paths: tuple[Path, ...]
-    """One of each dealer."""
+    """One file from each dealer."""
     dealers: dict[str, str]
     """Their names and fingerprints."""
 
     def open_and_consume(self) -> PreprocessingReceiver:
-        """Use the file, or files."""
+        """Open and consume the file, or files."""
         source = open_preprocessing(self.paths, self.dealers)
         source.consume(self.paths[0].parent / "used")
         return source
@@ -106,14 +107,14 @@ class PreprocessingPaths(NamedTuple):
 
 @dataclass(frozen=True)
 class _Progress:
-    """A process's word of how much is done."""
+    """A process's progress message."""
 
     n_done: int
 
 
 @dataclass(frozen=True)
 class _ProcessSpec:
-    """What one process needs to take part."""
+    """The launch spec of one process."""
 
     name: str
     listener: socket.socket
@@ -138,31 +139,31 @@ def run_in_processes(
     on_progress: ProgressCallback | None,
     dealers: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Run a program as a process for each participant and dealer; return what comes of each."""
-    everybody = [*names, *dealers] if preprocessing is None else names
+    """Run a program with one process for each participant and dealer; return their results."""
+    all_names = [*names, *dealers] if preprocessing is None else names
     context = create_process_context(_module(program))
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="privet-"))
-        listeners = {name: stack.enter_context(listen()) for name in everybody}
-        identities = {name: create_identity(name, folder) for name in everybody}
+        listeners = {name: stack.enter_context(listen()) for name in all_names}
+        identities = {name: create_identity(name, folder) for name in all_names}
         members = stack.enter_context(provide_addresses(names, listeners, identities, network))
         pipes: dict[Connection, str] = {}
         stack.enter_context(_tuned_environment())
-        for index, name in enumerate(everybody):
-            ours, theirs = context.Pipe(duplex=False)
+        for index, name in enumerate(all_names):
+            receiver, sender = context.Pipe(duplex=False)
             file = None if preprocessing is None else preprocessing[index]
-            met = listeners[name], members[name], identities[name]
-            seat = _ProcessSpec(name, *met, peer_timeout, file, dealers)
+            endpoint = listeners[name], members[name], identities[name]
+            spec = _ProcessSpec(name, *endpoint, peer_timeout, file, dealers)
             values = data[index] if name not in dealers else None
             process = context.Process(
                 target=_run_process,
-                args=(theirs, seat, program, names, values),
+                args=(sender, spec, program, names, values),
                 name=name,
                 daemon=True,
             )
             process.start()
-            theirs.close()
-            pipes[ours] = name
+            sender.close()
+            pipes[receiver] = name
             stack.callback(process.join)
             stack.callback(process.terminate)
         return _collect_results(pipes, on_progress)
@@ -176,36 +177,40 @@ def _module(program: Program) -> str:
 
 @contextlib.contextmanager
 def _tuned_environment() -> Iterator[None]:
-    """Start processes with settings of ours, but for those that the user has set."""
-    ours = {name: value for name, value in PROCESS_ENVIRONMENT.items() if name not in os.environ}
-    os.environ.update(ours)
+    """Set PROCESS_ENVIRONMENT for new processes, except variables that the user has set."""
+    variables = {
+        name: value for name, value in PROCESS_ENVIRONMENT.items() if name not in os.environ
+    }
+    os.environ.update(variables)
     try:
         yield
     finally:
-        for name in ours:
+        for name in variables:
             del os.environ[name]
 
 
 def _run_process(
     pipe: Connection, spec: _ProcessSpec, program: Program, names: list[str], data: Any
 ) -> None:
-    """Be one process of a simulation, and send what came out of it."""
+    """Run one process of a simulation, and send its result."""
     try:
         if spec.name in spec.dealer_names:
             pipe.send(run_dealer(program, names, spec.connect(), spec.dealer_names))
         else:
             index = names.index(spec.name)
-            tell = (lambda done: pipe.send(_Progress(done))) if index == 0 else None
+            on_progress = (lambda done: pipe.send(_Progress(done))) if index == 0 else None
             file = None if spec.preprocessing is None else spec.preprocessing.open_and_consume()
             channel = spec.connect()
             pipe.send(
-                run_party(program, index, names, data, channel, file, tell, spec.dealer_names)
+                run_party(
+                    program, index, names, data, channel, file, on_progress, spec.dealer_names
+                )
             )
     except Exception as error:
         known = isinstance(error, PrivetError)
-        told = error if known else RuntimeError(f"{spec.name}: {type(error).__name__}: {error}")
-        with contextlib.suppress(OSError):  # whoever started us may be gone
-            pipe.send(told)
+        message = error if known else RuntimeError(f"{spec.name}: {type(error).__name__}: {error}")
+        with contextlib.suppress(OSError):  # the parent process may have ended
+            pipe.send(message)
         if not known:
             raise
 
@@ -213,7 +218,7 @@ def _run_process(
 def _collect_results(
     pipes: dict[Connection, str], on_progress: ProgressCallback | None
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     failures: list[BaseException] = []
     while pipes:
         for pipe in wait(list(pipes)):
@@ -231,13 +236,13 @@ def _collect_results(
             if isinstance(message, BaseException):
                 failures.append(message)
             else:
-                found[name] = message
+                results[name] = message
     raise_root_cause(failures)
-    return found
+    return results
 
 
 def raise_root_cause(failures: list[BaseException]) -> None:
-    """Raise the failure that caused the others, which only lost a peer by it."""
+    """Raise the failure that caused the others: an error that is not the loss of a peer."""
     for failure in failures:
         if not isinstance(failure, PeerError):
             raise failure
@@ -247,19 +252,19 @@ def raise_root_cause(failures: list[BaseException]) -> None:
 
 @dataclass
 class Outcome:
-    """What came out at each participant, and what it cost."""
+    """The results of a simulation at each participant, and their cost."""
 
     results: list[Any] = field(default_factory=list)
     meters: list[Meter] = field(default_factory=list)
     ledgers: list[DisclosureLedger] = field(default_factory=list)
     peak_rss_mb: float = 0.0
-    """The most memory that a process took: a participant's, or that of all of them."""
+    """Peak memory of a participant's process, or of the common process of all participants."""
     dealer_seconds: float = 0.0
-    """The dealer's own computing time, or that of all three."""
+    """Computing time of the dealer, or of all three dealers together."""
     dealer_meters: list[Meter] = field(default_factory=list)
-    """What each of three dealers sent to the others."""
+    """Traffic between three dealers, at each dealer."""
     ahead_seconds: float = 0.0
-    """How long dealing ahead took, before the participants started."""
+    """Duration of offline preprocessing, before the participants start."""
 
 
 def simulate(
@@ -275,73 +280,79 @@ def simulate(
     names: Sequence[str] | None = None,
     dealers: int = 1,
 ) -> Outcome:
-    """Run `program(runtime, data)` at every participant and the dealer, or three of them.
+    """Run `program(runtime, data)` at every participant and at one dealer or three dealers.
 
-    `inputs[i]` is the data of participant i; the dealer gets None. For processes, the program and
-    its data must be picklable. Participants are party1 and so on, unless they have `names`. The
-    dealer is there all the time, and sends as `runtime.local.network.DEALER_LINKS` says; with
-    `ahead` it has written its files before the participants start. `on_progress` hears from the
-    first one.
+    `inputs[i]` is the data of participant i; a dealer gets None. For processes, the program and its
+    data must be picklable. Without `names`, participants are named party1, party2 and so on. By
+    default the dealer is online during the run, and sends over the link that `dealer_link` names.
+    With `ahead`, it writes preprocessing files before the participants start. `on_progress`
+    receives the progress of the first participant.
     """
     if n_parties < 2:
         raise ParameterError(f"n_parties: a federation has at least 2, got {n_parties}")
     data = [None] * n_parties if inputs is None else list(inputs)
     names = [*(names or (f"party{index + 1}" for index in range(n_parties)))]
-    dealing = make_dealer_names(check_dealer_count(dealers))
-    for what, given in (("inputs", data), ("names", names), ("own names", {*names} - {*dealing})):
-        if len(given) != n_parties:
-            raise ParameterError(f"{what}: {len(given)} for {n_parties} participants")
-    kind = Network.parse(network, dealer_link)
+    dealer_names = make_dealer_names(check_dealer_count(dealers))
+    for label, values in (
+        ("inputs", data),
+        ("names", names),
+        ("own names", {*names} - {*dealer_names}),
+    ):
+        if len(values) != n_parties:
+            raise ParameterError(f"{label}: {len(values)} for {n_parties} participants")
+    network_spec = Network.parse(network, dealer_link)
     with contextlib.ExitStack() as stack:
         files, started = None, time.perf_counter()
-        dealt_ahead: list[DealerResult] = []
+        preprocessing_results: list[DealerResult] = []
         if ahead:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="privet-"))
-            files, dealt_ahead = _run_preprocessing(program, names, dealing, Path(folder))
-        dealt_at = time.perf_counter()
-        if kind.processes:
-            found = run_in_processes(
-                program, names, data, files, kind, peer_timeout, on_progress, dealing
+            files, preprocessing_results = _run_preprocessing(
+                program, names, dealer_names, Path(folder)
+            )
+        preprocessed_at = time.perf_counter()
+        if network_spec.processes:
+            results = run_in_processes(
+                program, names, data, files, network_spec, peer_timeout, on_progress, dealer_names
             )
         else:
-            found = _run_in_threads(program, names, data, files, on_progress, dealing)
-    dealt = dealt_ahead or [found[name] for name in dealing]
-    records = [found[name] for name in names]
+            results = _run_in_threads(program, names, data, files, on_progress, dealer_names)
+    dealer_results = preprocessing_results or [results[name] for name in dealer_names]
+    party_results = [results[name] for name in names]
     return Outcome(
-        [record.result for record in records],
-        [record.meter for record in records],
-        [record.ledger for record in records],
-        max(record.peak_rss_mb for record in records),
-        sum(each.seconds for each in dealt),
-        [each.meter for each in dealt],
-        dealt_at - started if ahead else 0.0,
+        [result.result for result in party_results],
+        [result.meter for result in party_results],
+        [result.ledger for result in party_results],
+        max(result.peak_rss_mb for result in party_results),
+        sum(result.seconds for result in dealer_results),
+        [result.meter for result in dealer_results],
+        preprocessed_at - started if ahead else 0.0,
     )
 
 
 def _run_preprocessing(
     program: Program, names: list[str], dealers: tuple[str, ...], folder: Path
 ) -> tuple[list[PreprocessingPaths], list[DealerResult]]:
-    """Deal into files, as one dealer or as three threads; return them, and what each took."""
+    """Write preprocessing files, as one dealer or three threads; return also their results."""
     for name in dealers:
         (folder / name).mkdir()
     identities = {name: create_identity(name, folder / name) for name in dealers}
     channels = create_memory_channels(dealers) if len(dealers) > 1 else {}
 
-    def deal(name: str) -> tuple[list[Path], DealerResult]:
-        own = program, names, folder / name, identities[name], dict[str, Any]()
+    def run_one(name: str) -> tuple[list[Path], DealerResult]:
+        arguments = program, names, folder / name, identities[name], dict[str, Any]()
         if not channels:
-            return preprocess_metered(*own)
+            return preprocess_metered(*arguments)
         with channels[name] as channel:
-            fellows = DealerPeers(dealers.index(name), dealers, channel)
-            return preprocess_metered(*own, dealer_peers=fellows)
+            dealer_peers = DealerPeers(dealers.index(name), dealers, channel)
+            return preprocess_metered(*arguments, dealer_peers=dealer_peers)
 
     with ThreadPoolExecutor(len(dealers)) as pool:
-        found = list(pool.map(deal, dealers))
+        results = list(pool.map(run_one, dealers))
     fingerprints = {name: identity.fingerprint for name, identity in identities.items()}
     return [
         PreprocessingPaths(paths, fingerprints)
-        for paths in zip(*(paths for paths, _ in found), strict=True)
-    ], [dealt for _, dealt in found]
+        for paths in zip(*(paths for paths, _ in results), strict=True)
+    ], [result for _, result in results]
 
 
 def _run_in_threads(
@@ -353,27 +364,29 @@ def _run_in_threads(
     dealers: tuple[str, ...],
 ) -> dict[str, Any]:
     channels = create_memory_channels([*names, *dealers] if files is None else names)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     failures: list[BaseException] = []
 
     def guard(name: str, body: Callable[[], Any]) -> None:
         try:
-            found[name] = body()
+            results[name] = body()
         except BaseException as error:  # noqa: BLE001
             failures.append(error)
 
-    def party(index: int) -> Any:
+    def create_party_body(index: int) -> Any:
         file = None if files is None else files[index]
         channel = channels[names[index]]
-        watched = on_progress if index == 0 else None
+        progress = on_progress if index == 0 else None
 
         def body() -> Any:
-            taken = None if file is None else file.open_and_consume()
-            return run_party(program, index, names, data[index], channel, taken, watched, dealers)
+            preprocessing = None if file is None else file.open_and_consume()
+            return run_party(
+                program, index, names, data[index], channel, preprocessing, progress, dealers
+            )
 
         return body
 
-    bodies = {name: party(index) for index, name in enumerate(names)}
+    bodies = {name: create_party_body(index) for index, name in enumerate(names)}
     for name in dealers if files is None else ():
         bodies[name] = partial(run_dealer, program, names, channels[name], dealers)
     threads = [
@@ -385,4 +398,4 @@ def _run_in_threads(
     for thread in threads:
         thread.join()
     raise_root_cause(failures)
-    return found
+    return results

@@ -1,9 +1,9 @@
 """The network of a simulation: direct connections, or emulated delay and rate.
 
-It needs no privileges and knows nothing of what it carries, so TLS passes unseen. A piece of data
-that arrives at time t leaves when the link has sent everything before it and then the piece itself,
-at the link's rate, plus the one-way delay. Connections may share a link, as on a loopback shaped as
-a whole, or have their own.
+A relay process emulates links. It needs no privileges, and does not look into the data that it
+forwards, so TLS passes unchanged. A chunk that arrives leaves when the link has sent all earlier
+chunks and then the chunk itself, at the link's rate, plus the one-way delay. Connections can share
+a link, or have separate links.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from privet.errors import ParameterError
 from privet.transport.rendezvous import Member, listen
 from privet.transport.tls import Identity
 
-# A piece takes the link well under a millisecond, so that what shares it takes turns; at high rates
-# larger pieces take the relay less time.
-_PIECE = 8192
-_PIECE_SECONDS = 0.0005
-# A process that sleeps wakes up late by about this much: so it sleeps less, and then looks often.
-_EARLY = 0.0002
-# How much a link takes in before it makes the sender wait, as a router's queue does.
-_QUEUE = 1 << 20
+# A chunk occupies the link for well under a millisecond, so that connections on it take turns; at
+# high rates, larger chunks cost the relay less time.
+_MIN_CHUNK_BYTES = 8192
+_CHUNK_SECONDS = 0.0005
+# A sleeping process wakes up late by about this much: it sleeps for less, and then polls.
+_EARLY_WAKE_SECONDS = 0.0002
+# Bytes that a link queues before the sender must wait, as in a router.
+_MAX_QUEUED_BYTES = 1 << 20
 
 
 @dataclass
 class EmulatedLink:
-    """A rate that everything on the link shares, and a delay."""
+    """A rate that all connections on the link share, and a delay."""
 
     delay: float
     """Seconds, one way."""
@@ -45,23 +45,23 @@ class EmulatedLink:
 
     @property
     def chunk_bytes(self) -> int:
-        """How many bytes are taken in at a time."""
-        return max(_PIECE, int(self.rate * _PIECE_SECONDS))
+        """Bytes that the relay receives at a time."""
+        return max(_MIN_CHUNK_BYTES, int(self.rate * _CHUNK_SECONDS))
 
     def schedule_arrival(self, count: int, now: float) -> float:
-        """Return when that many bytes, sent now, arrive."""
+        """Return the arrival time of `count` bytes that are sent now."""
         self.free_at = max(now, self.free_at) + count / self.rate
         return self.free_at + self.delay
 
 
 @dataclass(frozen=True)
 class Route:
-    """A door of the relay: who connects to `listener` is carried to `target`."""
+    """A relayed address: connections to `listener` are forwarded to `target`."""
 
     listener: socket.socket
     target: tuple[str, int]
     forward_link: int
-    """Which link carries what the caller sends, as an index."""
+    """Index of the link for bytes from the caller."""
     backward_link: int
 
 
@@ -74,8 +74,8 @@ class _Pipe:
     link: EmulatedLink
     queue: deque[tuple[float, memoryview]] = field(default_factory=deque)
     queued_bytes: int = 0
-    ended: bool = False  # the source will send no more
-    closed: bool = False  # and that has been passed on
+    ended: bool = False  # the source sends no more
+    closed: bool = False  # the end was passed on to the target
 
     def receive(self, now: float) -> None:
         try:
@@ -114,30 +114,34 @@ class _Pipe:
 
 
 def run_relay(routes: Sequence[Route], links: Sequence[EmulatedLink]) -> None:
-    """Carry connections until this process, or the one that started it, is ended."""
+    """Forward connections until this process or its parent ends."""
     parent = multiprocessing.parent_process()
-    watched = [parent.sentinel] if parent is not None else []
-    doors = {route.listener: route for route in routes}
+    parent_sentinels = [parent.sentinel] if parent is not None else []
+    routes_by_listener = {route.listener: route for route in routes}
     pipes: list[_Pipe] = []
-    for door in doors:
-        door.setblocking(False)
+    for listener in routes_by_listener:
+        listener.setblocking(False)
     while True:
         now = time.monotonic()
         pipes = [pipe for pipe in pipes if not pipe.closed]
-        readers: dict[Any, _Pipe | None] = dict.fromkeys(doors)
-        readers |= {p.source: p for p in pipes if not p.ended and p.queued_bytes < _QUEUE}
-        # A target is asked for room only when something is due; before that, time decides.
+        readers: dict[Any, _Pipe | None] = dict.fromkeys(routes_by_listener)
+        readers |= {
+            p.source: p for p in pipes if not p.ended and p.queued_bytes < _MAX_QUEUED_BYTES
+        }
+        # Poll a target for writing only if a chunk is due; before that, wait for the due time.
         writers = {p.target: p for p in pipes if p.queue and p.queue[0][0] <= now}
         times = [p.queue[0][0] for p in pipes if p.queue and p.queue[0][0] > now]
-        timeout = max(0.0, min(times) - now - _EARLY) if times else None
-        readable, writable, _ = select.select([*watched, *readers], list(writers), [], timeout)
-        if any(ready in watched for ready in readable):
+        timeout = max(0.0, min(times) - now - _EARLY_WAKE_SECONDS) if times else None
+        readable, writable, _ = select.select(
+            [*parent_sentinels, *readers], list(writers), [], timeout
+        )
+        if any(ready in parent_sentinels for ready in readable):
             return
         now = time.monotonic()
         for ready in readable:
             pipe = readers[ready]
             if pipe is None:
-                pipes += _admit(doors[ready], links)
+                pipes += _admit(routes_by_listener[ready], links)
             else:
                 pipe.receive(now)
         for pipe in pipes:
@@ -148,22 +152,22 @@ def run_relay(routes: Sequence[Route], links: Sequence[EmulatedLink]) -> None:
 def _admit(route: Route, links: Sequence[EmulatedLink]) -> list[_Pipe]:
     caller, _ = route.listener.accept()
     try:
-        called = socket.create_connection(route.target, timeout=5)
+        target = socket.create_connection(route.target, timeout=5)
     except OSError:
         caller.close()
         return []
-    for end in (caller, called):
+    for end in (caller, target):
         end.setblocking(False)
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return [
-        _Pipe(caller, called, links[route.forward_link]),
-        _Pipe(called, caller, links[route.backward_link]),
+        _Pipe(caller, target, links[route.forward_link]),
+        _Pipe(target, caller, links[route.backward_link]),
     ]
 
 
 @contextlib.contextmanager
 def emulate_links(routes: Sequence[Route], links: Sequence[EmulatedLink]) -> Any:
-    """Run a relay in a process of its own for as long as the context lasts."""
+    """Run a relay in a separate process for the duration of the context."""
     process = multiprocessing.get_context("spawn").Process(
         target=run_relay, args=(list(routes), list(links)), daemon=True
     )
@@ -171,7 +175,7 @@ def emulate_links(routes: Sequence[Route], links: Sequence[EmulatedLink]) -> Any
     try:
         yield process
     finally:
-        process.kill()  # it has nothing to end, and may have been started to ignore signals
+        process.kill()  # it has no state to save, and may ignore other signals
         process.join()
 
 
@@ -182,18 +186,18 @@ of the participants; or past all links, as if it took no time."""
 
 @dataclass(frozen=True)
 class Network:
-    """How participants are connected, and the dealer with them."""
+    """The connections between participants, and to the dealer."""
 
     processes: bool = True
     delay_ms: float | None = None
     mbit: float = 0.0
     shared: bool = True
-    """Whether all traffic shares the rate, or every participant has its own."""
+    """Whether all traffic shares the rate, or each participant has a separate link."""
     dealer_link: str = "own"
 
     @classmethod
     def parse(cls, text: str, dealer_link: str = "own") -> Network:
-        """Return the network of a name, or of "DELAY_MS,MBIT"."""
+        """Return a network by its name, or from "DELAY_MS,MBIT"."""
         if dealer_link not in DEALER_LINKS:
             raise ParameterError(
                 f"dealer_link: {dealer_link!r} is none of {', '.join(DEALER_LINKS)}"
@@ -232,47 +236,58 @@ def provide_addresses(
     identities: dict[str, Identity],
     network: Network,
 ) -> Iterator[dict[str, list[Member]]]:
-    """Yield where each member finds the others: directly, or through emulated links.
+    """Yield the addresses of the other members for each member: direct, or through emulated links.
 
-    Listeners that are not of `names` are dealers'.
+    Listeners whose names are not in `names` belong to dealers.
     """
 
     def member(name: str, address: tuple[str, int]) -> Member:
         return Member(name, *address, identities[name].fingerprint)
 
     direct = {name: listener.getsockname()[:2] for name, listener in listeners.items()}
-    found = {name: dict(direct) for name in listeners}
+    addresses = {name: dict(direct) for name in listeners}
     if network.delay_ms is None:
-        yield {a: [member(b, address) for b, address in found[a].items()] for a in found}
+        yield {
+            name: [member(other, address) for other, address in addresses[name].items()]
+            for name in addresses
+        }
         return
     rate, delay = network.mbit * 1e6 / 8, network.delay_ms / 1000
     with contextlib.ExitStack() as stack:
 
-        def route(is_client: str, called: str, forward: int, backward: int) -> Route:
-            door = stack.enter_context(listen())
-            found[is_client][called] = door.getsockname()[:2]
-            return Route(door, direct[called], forward, backward)
+        def route(caller: str, callee: str, forward: int, backward: int) -> Route:
+            relay_listener = stack.enter_context(listen())
+            addresses[caller][callee] = relay_listener.getsockname()[:2]
+            return Route(relay_listener, direct[callee], forward, backward)
 
         routes = [
-            route(name, names[called], *((0, 0) if network.shared else (calling, called)))
-            for calling, name in enumerate(names)
-            for called in range(calling)
+            route(
+                name,
+                names[callee_index],
+                *((0, 0) if network.shared else (caller_index, callee_index)),
+            )
+            for caller_index, name in enumerate(names)
+            for callee_index in range(caller_index)
         ]
         links = [EmulatedLink(delay, rate) for _ in (names[:1] if network.shared else names)]
-        dealers = [name for name in found if name not in names]
+        dealers = [name for name in addresses if name not in names]
         for number, dealer in enumerate(dealers):
             if network.dealer_link == "own":
-                apart = [route(dealer, name, 0, 0) for name in names]
-                stack.enter_context(emulate_links(apart, [EmulatedLink(delay, rate)]))
-                # Two dealers have a line between them, with the full rate each way.
+                dealer_routes = [route(dealer, name, 0, 0) for name in names]
+                stack.enter_context(emulate_links(dealer_routes, [EmulatedLink(delay, rate)]))
+                # Two dealers have a separate connection, with the full rate in each direction.
                 for other in dealers[:number]:
-                    line = [EmulatedLink(delay, rate), EmulatedLink(delay, rate)]
-                    stack.enter_context(emulate_links([route(dealer, other, 0, 1)], line))
+                    dealer_links = [EmulatedLink(delay, rate), EmulatedLink(delay, rate)]
+                    stack.enter_context(emulate_links([route(dealer, other, 0, 1)], dealer_links))
             elif network.dealer_link == "shared":
-                # Where each participant has a link, the dealer's bytes take the receiver's.
-                ends = [0 if network.shared else called for called in range(len(names))]
+                # With one link for each participant, the dealer's bytes use the recipient's link.
+                link_indices = [0 if network.shared else index for index in range(len(names))]
                 routes += [
-                    route(dealer, name, end, end) for name, end in zip(names, ends, strict=True)
+                    route(dealer, name, link_index, link_index)
+                    for name, link_index in zip(names, link_indices, strict=True)
                 ]
         stack.enter_context(emulate_links(routes, links))
-        yield {a: [member(b, address) for b, address in found[a].items()] for a in found}
+        yield {
+            name: [member(other, address) for other, address in addresses[name].items()]
+            for name in addresses
+        }

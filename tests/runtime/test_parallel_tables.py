@@ -1,4 +1,4 @@
-"""Tables that are dealt at once: what leaves is in order, and the same as one after the other."""
+"""Tables that dealers run in parallel: the output is in order, and equals a sequential run."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ from privet.transport.memory import create_memory_channels
 NAMES = ("dealer1", "dealer2", "dealer3")
 
 
-def test_what_is_handed_over_is_in_order() -> None:
+def test_outputs_are_delivered_in_order() -> None:
     delivered: list[tuple[int, int]] = []
     running: set[int] = set()
-    most = 0
+    max_running = 0
 
-    def work(turns: OrderedDelivery, number: int) -> None:
-        nonlocal most
+    def work(delivery: OrderedDelivery, number: int) -> None:
+        nonlocal max_running
         running.add(number)
-        most = max(most, len(running))
+        max_running = max(max_running, len(running))
         for k in range(5):
             time.sleep(random.Random(10 * number + k).random() / 200)
-            turns.deliver(number, partial(delivered.append, (number, k)))
+            delivery.deliver(number, partial(delivered.append, (number, k)))
         running.discard(number)
 
     run_ordered_pool(range(7, 27), work, at_once=4)
     assert delivered == [(number, k) for number in range(7, 27) for k in range(5)]
-    assert 2 <= most <= 4
+    assert 2 <= max_running <= 4
 
 
-def test_the_first_reason_is_given() -> None:
-    """One finds a peer lost; the others find that the channel is closed."""
+def test_the_root_cause_is_raised() -> None:
+    """One table loses a peer; the others find the channel closed."""
     failed = threading.Event()
 
-    def work(turns: OrderedDelivery, number: int) -> None:
+    def work(delivery: OrderedDelivery, number: int) -> None:
         if number == 2:
             failed.set()
             time.sleep(0.1)
@@ -65,45 +65,43 @@ def test_the_first_reason_is_given() -> None:
         run_ordered_pool(range(10), work, at_once=4)
 
 
-def test_nobody_waits_for_a_turn_that_never_comes() -> None:
-    ended = threading.Event()
+def test_a_failure_releases_all_waiting_tables() -> None:
+    delivered = threading.Event()
 
-    def work(turns: OrderedDelivery, number: int) -> None:
+    def work(delivery: OrderedDelivery, number: int) -> None:
         if number == 0:
             time.sleep(0.05)
             raise ValueError("the first one fails")
-        turns.deliver(number, ended.set)
+        delivery.deliver(number, delivered.set)
 
     before = threading.active_count()
     with pytest.raises(ValueError, match="the first one fails"):
         run_ordered_pool(range(6), work, at_once=3)
-    until = time.monotonic() + 5
-    while threading.active_count() > before and time.monotonic() < until:
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threading.active_count() <= before
-    assert not ended.is_set()
+    assert not delivered.is_set()
 
 
 def squares(runtime: Runtime, data: Any = None, tables: int = 9) -> list[Any]:
-    """Square something in every table, with a mask that was made before all of them."""
-    everywhere = lift(
-        runtime, mask_value(runtime, runtime.share_public(np.full(5, 3, np.uint64), Z64))
-    )
+    """Square values in every table, with a mask that was drawn before all tables."""
+    common = lift(runtime, mask_value(runtime, runtime.share_public(np.full(5, 3, np.uint64), Z64)))
     found: dict[int, Any] = {}
 
     def table(number: int) -> None:
         with runtime.step("table", number):
-            found[number] = _square(runtime, number, everywhere)
+            found[number] = _square(runtime, number, common)
         runtime.report_progress(number + 1)
 
     runtime.map_tables(range(tables), table, 5)
     return [found[number] for number in range(tables)]
 
 
-def _square(runtime: Runtime, number: int, everywhere: LiftedValue) -> Any:
-    own = runtime.share_public(np.arange(5, dtype=np.uint64) + number, Z64)
-    lifted = lift(runtime, mask_value(runtime, own))
-    product = polynomial(runtime, [lifted, everywhere], [(1, (0, 0)), (1, (0, 1))])
+def _square(runtime: Runtime, number: int, common: LiftedValue) -> Any:
+    values = runtime.share_public(np.arange(5, dtype=np.uint64) + number, Z64)
+    lifted = lift(runtime, mask_value(runtime, values))
+    product = polynomial(runtime, [lifted, common], [(1, (0, 0)), (1, (0, 1))])
     return runtime.reveal(product, range(runtime.n_parties), "products")
 
 
@@ -114,31 +112,31 @@ def test_a_program_of_many_tables(network: str) -> None:
         for number, values in enumerate(result):
             x = np.arange(5) + number
             np.testing.assert_array_equal(values, x * x + 3 * x)
-    one = simulate(squares, 3, dealers=1)
-    assert outcome.meters == one.meters
+    sequential = simulate(squares, 3, dealers=1)
+    assert outcome.meters == sequential.meters
 
 
-class _Noted(DealerPeers):
-    """The other two dealers, with what they say noted by stream."""
+class _RecordingPeers(DealerPeers):
+    """The other two dealers, with their messages recorded by stream."""
 
-    def __init__(self, number: int, channel: Any, heard: Any) -> None:
+    def __init__(self, number: int, channel: Any, received: Any) -> None:
         super().__init__(number, NAMES, channel)
-        self._heard = heard
+        self._received = received
 
     def receive(self, other: int, expected: Any, tag: int = 0, stream: int = 0) -> Array:
         array = super().receive(other, expected, tag, stream)
-        self._heard[self.dealer_index, other, stream].append((tag, array.tobytes()))
+        self._received[self.dealer_index, other, stream].append((tag, array.tobytes()))
         return array
 
 
-class _Sent(CorrelationSender):
-    """What participants are sent, in order."""
+class _RecordingSender(CorrelationSender):
+    """Records the messages to participants, in order."""
 
-    def __init__(self, others: DealerPeers, sent: list[Any]) -> None:
-        self._others, self._sent = others, sent
+    def __init__(self, dealer_peers: DealerPeers, sent: list[Any]) -> None:
+        self._dealer_peers, self._sent = dealer_peers, sent
 
     def distribute_seeds(self) -> tuple[str, list[list[bytes]]]:
-        return self._others.exchange_seeds(3, b"")
+        return self._dealer_peers.exchange_seeds(3, b"")
 
     def send(self, party: int, array: Array, tag: int) -> None:
         self._sent.append((party, tag, array.tobytes()))
@@ -147,25 +145,25 @@ class _Sent(CorrelationSender):
         self._sent.append(tag)
 
 
-def dealt(at_once: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, Any]:
-    """Return what three dealers hear, send and say of their progress, from fixed seeds."""
+def run_dealers(at_once: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, Any]:
+    """Return the received and sent messages and the progress of three dealers, with fixed seeds."""
     monkeypatch.setattr(dealer_module, "MAX_PARALLEL_TABLES", at_once)
-    here = threading.local()
+    state = threading.local()
 
     def seed() -> bytes:
-        here.count += 1
-        return bytes([here.number, here.count] * 16)
+        state.count += 1
+        return bytes([state.number, state.count] * 16)
 
     monkeypatch.setattr(replicated, "fresh_seed", seed)
-    channels, heard = create_memory_channels(NAMES), defaultdict[Any, list[Any]](list)
+    channels, received = create_memory_channels(NAMES), defaultdict[Any, list[Any]](list)
     sent: list[list[Any]] = [[], [], []]
     progress: list[list[int]] = [[], [], []]
 
     def body(number: int) -> None:
-        here.number, here.count = number, 0
+        state.number, state.count = number, 0
         with channels[NAMES[number]] as channel:
-            others = _Noted(number, channel, heard)
-            dealer = ReplicatedDealer(3, _Sent(others, sent[number]), others)
+            dealer_peers = _RecordingPeers(number, channel, received)
+            dealer = ReplicatedDealer(3, _RecordingSender(dealer_peers, sent[number]), dealer_peers)
             dealer.on_progress = progress[number].append
             squares(dealer)
             dealer.close()
@@ -175,14 +173,14 @@ def dealt(at_once: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, Any]
         thread.start()
     for thread in threads:
         thread.join()
-    return dict(heard), sent, progress
+    return dict(received), sent, progress
 
 
-def test_at_once_the_same_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, four = dealt(1, monkeypatch), dealt(4, monkeypatch)
-    assert one == four
-    assert len(one[0]) > 9  # streams of several tables
-    assert one[2] == [list(range(1, 10))] * 3
+def test_parallel_tables_send_the_same_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    sequential, parallel = run_dealers(1, monkeypatch), run_dealers(4, monkeypatch)
+    assert sequential == parallel
+    assert len(sequential[0]) > 9  # streams of several tables
+    assert sequential[2] == [list(range(1, 10))] * 3
 
 
 def failing(runtime: Runtime, data: Any = None) -> None:
@@ -190,10 +188,8 @@ def failing(runtime: Runtime, data: Any = None) -> None:
 
     def table(number: int) -> None:
         with runtime.step("table", number):
-            everywhere = lift(
-                runtime, mask_value(runtime, runtime.share_public(np.ones(5, "u8"), Z64))
-            )
-            _square(runtime, number, everywhere)
+            common = lift(runtime, mask_value(runtime, runtime.share_public(np.ones(5, "u8"), Z64)))
+            _square(runtime, number, common)
             if (
                 number == 3
                 and isinstance(runtime, ReplicatedDealer)
@@ -205,7 +201,7 @@ def failing(runtime: Runtime, data: Any = None) -> None:
 
 
 @pytest.mark.parametrize("network", ["memory", "loopback"])
-def test_a_table_that_fails_ends_all(network: str) -> None:
+def test_a_failed_table_ends_the_run(network: str) -> None:
     start = time.monotonic()
     with pytest.raises((ResultError, PeerError), match=r"nothing goes any more|dealer2"):
         simulate(failing, 2, network=network, dealers=3)

@@ -1,4 +1,4 @@
-"""Seeds with three dealers: who draws them, who has them, and what a participant refuses."""
+"""Seeds with three dealers: exchange, distribution, and checks by participants."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from privet.transport.memory import create_memory_channels
 DEALERS = ("dealer1", "dealer2", "dealer3")
 PARTIES = ("party1", "party2")
 Tamper = Callable[[int, int, Array], Array]
-"""What becomes of what one dealer sends to one participant as they start."""
+"""Changes the first message from one dealer to one participant."""
 
 
-class _Tampering(ReplicatedSender):
-    """A dealer's streams to participants, one message of which is not what it should be."""
+class _TamperingSender(ReplicatedSender):
+    """A dealer's sender that changes a message to participants."""
 
-    def __init__(self, channel: Channel, others: DealerPeers, tamper: Tamper) -> None:
-        super().__init__(channel, PARTIES, others)
-        self._tamper = partial(tamper, others.dealer_index)
+    def __init__(self, channel: Channel, dealer_peers: DealerPeers, tamper: Tamper) -> None:
+        super().__init__(channel, PARTIES, dealer_peers)
+        self._tamper = partial(tamper, dealer_peers.dealer_index)
 
     def send(self, party: int, array: Array, tag: int) -> None:
         super().send(party, self._tamper(party, array), tag)
@@ -46,7 +46,7 @@ class _Tampering(ReplicatedSender):
 def start(
     tamper: Tamper = lambda dealer, party, start: start,
 ) -> tuple[dict[int, ReplicatedDealer], dict[int, Party]]:
-    """Let three dealers and two participants draw seeds; raise what a participant raises."""
+    """Exchange seeds between three dealers and two participants; raise a participant's error."""
     channels = create_memory_channels([*DEALERS, *PARTIES], peer_timeout=10)
     dealers: dict[int, ReplicatedDealer] = {}
     participants: dict[int, Party] = {}
@@ -54,9 +54,9 @@ def start(
 
     def dealer(number: int) -> None:
         channel = channels[DEALERS[number]]
-        others = DealerPeers(number, DEALERS, channel)
-        sink = _Tampering(channel, others, tamper)
-        dealers[number] = ReplicatedDealer(len(PARTIES), sink, others)
+        dealer_peers = DealerPeers(number, DEALERS, channel)
+        sender = _TamperingSender(channel, dealer_peers, tamper)
+        dealers[number] = ReplicatedDealer(len(PARTIES), sender, dealer_peers)
 
     def participant(index: int) -> None:
         source = LiveReceiver(channels[PARTIES[index]], DEALERS)
@@ -83,35 +83,35 @@ def start(
     return dealers, participants
 
 
-def seeds_of(participant: Party) -> list[bytes]:
+def get_share_seeds(participant: Party) -> list[bytes]:
     return [stream.seed for stream in participant._share_prg.prgs]
 
 
-def test_a_dealer_knows_two_of_three_seeds_of_each_participant() -> None:
-    """Those that it should, and not the third; and nobody has one that another one has."""
+def test_each_dealer_has_two_of_three_seeds_of_each_participant() -> None:
+    """It has the two expected seeds, and not the third; all seeds are different."""
     dealers, participants = start()
     for index, participant in participants.items():
-        ours = seeds_of(participant)
-        assert len(ours) == N_HOLDERS
+        share_seeds = get_share_seeds(participant)
+        assert len(share_seeds) == N_HOLDERS
         for number, dealer in dealers.items():
             known = [part.prgs[index].seed for part in dealer._share_prgs]
-            assert known == [ours[number], ours[(number + 1) % N_HOLDERS]]
+            assert known == [share_seeds[number], share_seeds[(number + 1) % N_HOLDERS]]
             private = [part[index].seed for part in dealer._private_prgs]
-            has = [stream.seed for stream in participant._private_prg.prgs]
-            assert private == [has[number], has[(number + 1) % N_HOLDERS]]
-    every = [
+            private_seeds = [stream.seed for stream in participant._private_prg.prgs]
+            assert private == [private_seeds[number], private_seeds[(number + 1) % N_HOLDERS]]
+    all_seeds = [
         stream.seed
         for participant in participants.values()
         for streams in (participant._share_prg.prgs, participant._private_prg.prgs)
         for stream in streams
     ]
-    every += [
+    all_seeds += [
         dealers[k]._dealer_peers.get_pair_prg((k + 1) % N_HOLDERS).seed for k in range(N_HOLDERS)
     ]
-    assert len(set(every)) == len(every) == 2 * N_HOLDERS * len(PARTIES) + N_HOLDERS
+    assert len(set(all_seeds)) == len(all_seeds) == 2 * N_HOLDERS * len(PARTIES) + N_HOLDERS
 
 
-def test_two_dealers_have_a_stream_that_the_third_has_not() -> None:
+def test_each_pair_of_dealers_has_a_separate_stream() -> None:
     dealers, _ = start()
     streams = {
         (k, other): dealers[k]._dealer_peers.get_pair_prg(other).seed
@@ -120,7 +120,7 @@ def test_two_dealers_have_a_stream_that_the_third_has_not() -> None:
         if other != k
     }
     for (k, other), seed in streams.items():
-        assert [pair for pair, its in streams.items() if its == seed] in (
+        assert [pair for pair, other_seed in streams.items() if other_seed == seed] in (
             [(k, other), (other, k)],
             [(other, k), (k, other)],
         )
@@ -128,37 +128,37 @@ def test_two_dealers_have_a_stream_that_the_third_has_not() -> None:
             dealers[k]._dealer_peers.get_pair_prg(k)
 
 
-def test_a_part_of_a_seed_goes_to_one_other_dealer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the one before it, in what it is told; nothing like it goes to the next one."""
-    told: dict[tuple[int, int], bytes] = {}
-    tell = DealerPeers._send_bytes
+def test_a_seed_part_is_sent_to_one_other_dealer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only messages to the previous dealer contain it."""
+    sent: dict[tuple[int, int], bytes] = {}
+    send_bytes = DealerPeers._send_bytes
 
-    def noted(self: DealerPeers, other: int, content: bytes) -> None:
-        told[self.dealer_index, other] = content
-        tell(self, other, content)
+    def record_sent(self: DealerPeers, other: int, content: bytes) -> None:
+        sent[self.dealer_index, other] = content
+        send_bytes(self, other, content)
 
-    monkeypatch.setattr(DealerPeers, "_send_bytes", noted)
+    monkeypatch.setattr(DealerPeers, "_send_bytes", record_sent)
     starts: dict[tuple[int, int], bytes] = {}
 
-    def note(dealer: int, party: int, start: Array) -> Array:
+    def record_start(dealer: int, party: int, start: Array) -> Array:
         starts[dealer, party] = start.tobytes()
         return start
 
-    start(note)
+    start(record_start)
     for number in range(N_HOLDERS):
         after, before = (number + 1) % N_HOLDERS, (number + 2) % N_HOLDERS
-        assert len(told[number, after]) == RANDOMNESS_ID_BYTES + SEED_BYTES
-        assert len(told[number, before]) == RANDOMNESS_ID_BYTES + SEED_BYTES * (1 + len(PARTIES))
+        assert len(sent[number, after]) == RANDOMNESS_ID_BYTES + SEED_BYTES
+        assert len(sent[number, before]) == RANDOMNESS_ID_BYTES + SEED_BYTES * (1 + len(PARTIES))
         for party in range(len(PARTIES)):
             part = starts[number, party][RANDOMNESS_ID_BYTES + 4 :][:SEED_BYTES]
-            assert part in told[number, before]
-            assert [pair for pair, content in told.items() if part in content] == [(number, before)]
+            assert part in sent[number, before]
+            assert [pair for pair, content in sent.items() if part in content] == [(number, before)]
 
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("dealer", range(N_HOLDERS))
-def test_copies_of_a_seed_that_differ_are_refused(dealer: int, seed: int) -> None:
-    """With the names of both dealers that should have it."""
+def test_different_copies_of_a_seed_are_refused(dealer: int, seed: int) -> None:
+    """The error names the two dealers that should have the seed."""
 
     def tamper(number: int, party: int, start: Array) -> Array:
         changed = start.copy()
@@ -176,7 +176,7 @@ def test_copies_of_a_seed_that_differ_are_refused(dealer: int, seed: int) -> Non
 
 
 @pytest.mark.parametrize("dealer", range(N_HOLDERS))
-def test_two_dealings_do_not_meet(dealer: int) -> None:
+def test_different_randomness_ids_are_refused(dealer: int) -> None:
     def tamper(number: int, party: int, start: Array) -> Array:
         changed = start.copy()
         if (number, party) == (dealer, 0):
@@ -190,7 +190,7 @@ def test_two_dealings_do_not_meet(dealer: int) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_seeds_of_another_nonce_are_refused(seed: int) -> None:
-    """As from a dealer that sends what it sent before: what it deals would not fit."""
+    """For example from a dealer that repeats an earlier message."""
 
     def tamper(number: int, party: int, start: Array) -> Array:
         changed = start.copy()
@@ -202,7 +202,7 @@ def test_seeds_of_another_nonce_are_refused(seed: int) -> None:
         start(tamper)
 
 
-def test_what_is_for_another_participant_is_refused() -> None:
+def test_seeds_for_another_participant_are_refused() -> None:
     def tamper(number: int, party: int, start: Array) -> Array:
         changed = start.copy()
         if number == 2:
@@ -213,23 +213,23 @@ def test_what_is_for_another_participant_is_refused() -> None:
         start(tamper)
 
 
-def test_a_dealing_has_a_name_of_its_own() -> None:
-    """The same at everybody, and another one the next time."""
-    names: list[bytes] = []
+def test_each_run_has_a_new_randomness_id() -> None:
+    """All participants receive the same id; the next run has another one."""
+    ids: list[bytes] = []
 
-    def note(dealer: int, party: int, start: Array) -> Array:
-        names.append(start[:RANDOMNESS_ID_BYTES].tobytes())
+    def record_start(dealer: int, party: int, start: Array) -> Array:
+        ids.append(start[:RANDOMNESS_ID_BYTES].tobytes())
         return start
 
     for _ in range(2):
-        start(note)
-    each = N_HOLDERS * len(PARTIES)
-    assert [names.count(name) for name in names] == [each] * (2 * each)
+        start(record_start)
+    n_messages = N_HOLDERS * len(PARTIES)
+    assert [ids.count(randomness_id) for randomness_id in ids] == [n_messages] * (2 * n_messages)
 
 
 @pytest.fixture
-def restored(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return what sets all dealers back to an earlier state: they draw again what they drew."""
+def reset_dealers(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return a function that resets all dealers, so that they repeat their draws."""
     drawn: Counter[str] = Counter()
 
     def seed() -> bytes:
@@ -241,24 +241,24 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return drawn.clear
 
 
-def test_dealers_that_repeat_themselves_repeat_no_mask(restored: Callable[[], None]) -> None:
-    """Participants draw nonces, as with one dealer."""
+def test_reset_dealers_repeat_no_mask(reset_dealers: Callable[[], None]) -> None:
+    """Participants draw nonces, as with a single dealer."""
     _, first = start()
-    restored()
+    reset_dealers()
     _, second = start()
     for index in range(len(PARTIES)):
-        assert not {*seeds_of(first[index])} & {*seeds_of(second[index])}
+        assert not {*get_share_seeds(first[index])} & {*get_share_seeds(second[index])}
 
 
-def test_dealers_that_repeat_themselves_repeat_no_stream(restored: Callable[[], None]) -> None:
-    """Else a dealer hears two things hidden by one draw, so their difference."""
+def test_reset_dealers_repeat_no_stream(reset_dealers: Callable[[], None]) -> None:
+    """Otherwise, a dealer would receive two values under one mask, and learn their difference."""
     first, _ = start()
-    restored()
+    reset_dealers()
     second, _ = start()
     for number in range(N_HOLDERS):
         other = (number + 1) % N_HOLDERS
         before, after = (
-            each[number]._dealer_peers.get_pair_prg(other).seed for each in (first, second)
+            dealers[number]._dealer_peers.get_pair_prg(other).seed for dealers in (first, second)
         )
         assert before != after
 
@@ -270,7 +270,7 @@ def masks(runtime: Runtime, data: Any) -> Any:
 
 
 def test_no_mask_is_drawn_twice() -> None:
-    """By the same program, with dealers that are there."""
+    """Two runs of the same program, with online dealers."""
     first, second = (simulate(masks, 2, dealers=3).results for _ in range(2))
     np.testing.assert_array_equal(first[0], first[1])
     assert not np.isin(first[0], second[0]).any()

@@ -11,27 +11,27 @@ rings = st.integers(1, 64).map(get_integer_ring) | st.just(BIT_RING)
 
 
 @given(st.lists(st.tuples(rings, st.integers(0, 30)), max_size=5), st.integers(0, 2**32))
-def test_what_is_written_is_read(vectors: list[tuple[Ring, int]], seed: int) -> None:
-    """Vectors of any rings and lengths, in one message of known size."""
+def test_decoding_inverts_encoding(vectors: list[tuple[Ring, int]], seed: int) -> None:
+    """Encode vectors of any rings and lengths as one message of known size."""
     rng = np.random.default_rng(seed)
-    letter = Payload([ring for ring, _ in vectors], [length for _, length in vectors])
+    payload = Payload([ring for ring, _ in vectors], [length for _, length in vectors])
     arrays = [
         ring.reduce_modulus(rng.integers(0, 2**64, length, dtype=np.uint64).astype(ring.dtype))
         for ring, length in vectors
     ]
-    message = letter.encode(arrays)
-    assert message.nbytes == letter.nbytes
-    assert letter.nbytes == sum(ring.count_packed_bytes(length) for ring, length in vectors)
-    assert (message.dtype, message.shape) == (letter.expected.dtype, letter.expected.shape)
-    for array, found in zip(arrays, letter.decode(message), strict=True):
+    message = payload.encode(arrays)
+    assert message.nbytes == payload.nbytes
+    assert payload.nbytes == sum(ring.count_packed_bytes(length) for ring, length in vectors)
+    assert (message.dtype, message.shape) == (payload.expected.dtype, payload.expected.shape)
+    for array, found in zip(arrays, payload.decode(message), strict=True):
         assert found.dtype == array.dtype
         assert (found == array).all()
 
 
-def test_one_vector_of_words_is_sent_as_it_is() -> None:
+def test_a_single_vector_of_words_is_not_copied() -> None:
     x = np.arange(6, dtype=np.uint64).reshape(2, 3)
-    letter = Payload.for_array(Z64, x.shape)
-    message = letter.encode([x])
+    payload = Payload.for_array(Z64, x.shape)
+    message = payload.encode([x])
     assert message.dtype == np.uint64
     assert message.shape == (6,)
     assert np.shares_memory(message, x)

@@ -36,8 +36,8 @@ def test_the_papers_data_sets(
         assert set(data.frame.label) == {0.0, 1.0}
 
 
-def test_known_figures(real_data: Callable[[str], DataSet]) -> None:
-    """Counts and means that the sources of the data publish."""
+def test_published_counts_and_means(real_data: Callable[[str], DataSet]) -> None:
+    """Compare with the values that the sources of the data publish."""
     california = real_data("california").frame
     assert california.names[0] == "MedInc"
     assert california.columns[0].mean() == pytest.approx(3.870671, abs=1e-6)
@@ -52,7 +52,7 @@ def test_synthetic_data_are_the_same_every_time() -> None:
     assert (first.frame.columns == second.frame.columns).all()
 
 
-def test_an_unknown_name() -> None:
+def test_unknown_name_is_rejected() -> None:
     with pytest.raises(DataError, match=f"'adult'; there are {', '.join(DATASETS)}"):
         load_dataset("adult")
 
@@ -68,7 +68,7 @@ def _no_network(**_: object) -> NoReturn:
         ("credit", "fetch_openml", "credit_default.csv.gz"),
     ],
 )
-def test_neither_file_nor_network(
+def test_missing_file_without_network_is_an_error(
     name: str, fetcher: str, file_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"sklearn.datasets.{fetcher}", _no_network)
@@ -80,25 +80,25 @@ def test_neither_file_nor_network(
         load_dataset(name)
 
 
-def test_fetched_where_there_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """OpenML's copy of the credit data gets the names of the original."""
     data, target = np.ones((3, 23)), np.array(["0", "1", "0"])
-    asked: dict[str, object] = {}
+    options_used: dict[str, object] = {}
 
     def fetch(**options: object) -> SimpleNamespace:
-        asked.update(options)
+        options_used.update(options)
         return SimpleNamespace(data=data, target=target)
 
     monkeypatch.delenv("PRIVET_DATA", raising=False)
     monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch)
     frame = load_dataset("credit").frame
-    assert asked["data_id"] == 42477
+    assert options_used["data_id"] == 42477
     assert frame.names[:7] == ("LIMIT_BAL", "SEX", "EDUCATION", "MARRIAGE", "AGE", "PAY_0", "PAY_2")
     assert frame.label is not None
     assert frame.label.tolist() == [0.0, 1.0, 0.0]
 
 
-def test_the_file_has_the_names_that_a_download_gets(
+def test_file_and_download_have_the_same_names(
     real_data: Callable[[str], DataSet],
 ) -> None:
     from privet.data.datasets import _CREDIT_COLUMNS

@@ -1,4 +1,4 @@
-"""Categories by rank, the same for new rows; tests in words."""
+"""Encoding of categories by rank, also for new rows; splits in words."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ def frame(**columns: Any) -> Frame:
     """Read columns of text or numbers."""
     import pyarrow as pa
 
-    rows, contents = [], []
+    rows, schemas = [], []
     for name, cells in columns.items():
         declared = ColumnType.parse(name.split("_")[0]) if name.startswith("category") else None
         column = ColumnBuilder(name, declared)
         column.append(pa.array(cells))
         rows.append(column.read())
-        contents.append(column.schema)
-    return Frame(tuple(columns), np.stack(rows), schemas=tuple(contents))
+        schemas.append(column.schema)
+    return Frame(tuple(columns), np.stack(rows), schemas=tuple(schemas))
 
 
 def test_categories_become_ranks_by_frequency() -> None:
     rows = frame(job=["cook", "clerk", "clerk", "", "smith"], age=[1, 2, 3, 4, 5])
     encoders = fit_encoders(rows.to_lazy().columns, buckets=8)
-    assert encoders[0].categories == ("clerk", "cook", "smith")  # equal ones by name
+    assert encoders[0].categories == ("clerk", "cook", "smith")  # equally frequent ones by name
     assert encoders[1] == Encoder("age", NUMBER)
     found = encode_frame(rows, encoders)
     np.testing.assert_array_equal(found.columns, [[1, 0, 0, NAN, 2], [1, 2, 3, 4, 5]])
     assert found.names == ("job", "age")
 
 
-def test_rare_and_unseen_categories_are_the_rest() -> None:
+def test_rare_and_unseen_categories_share_a_rank() -> None:
     rows = frame(job=["a"] * 4 + ["b"] * 3 + ["c"] * 2 + ["d"])
     encoders = fit_encoders(rows.to_lazy().columns, buckets=4)
     assert encoders[0].categories == ("a", "b")
@@ -49,7 +49,7 @@ def test_rare_and_unseen_categories_are_the_rest() -> None:
     np.testing.assert_array_equal(encode_frame(new, encoders).columns, [[2, 1, 2, 2, NAN, 0]])
 
 
-def test_missing_and_rest_have_buckets_of_their_own() -> None:
+def test_missing_and_other_categories_have_separate_buckets() -> None:
     cells = ["a"] * 4 + ["b"] * 3 + ["c"] * 2 + ["d"] * 2 + [None]
     rows = frame(job=cells)
     columns = encode_frame(rows, fit_encoders(rows.to_lazy().columns, buckets=4)).columns
@@ -71,7 +71,7 @@ def test_one_hot_features_are_numbered_not_named() -> None:
     assert encoders[0].describe_split("job 2", 0.5) == "job is not 'cook'"
 
 
-def test_encoders_take_the_columns_they_know_in_their_order() -> None:
+def test_encoders_select_and_order_columns() -> None:
     encoders = fit_encoders(frame(a=["x", "y"], b=[1, 2]).to_lazy().columns, buckets=8)
     found = encode_frame(frame(c=[0, 0], b=[3, 4], a=["y", "x"]), encoders)
     assert found.names == ("a", "b")
@@ -80,7 +80,7 @@ def test_encoders_take_the_columns_they_know_in_their_order() -> None:
         encode_frame(frame(b=[1]), encoders)
 
 
-def test_a_column_that_changed_its_kind_is_named() -> None:
+def test_column_of_another_type_is_rejected() -> None:
     encoders = fit_encoders(frame(a=["x", "y"], b=[1, 2]).to_lazy().columns, buckets=8)
     with pytest.raises(DataError, match="column 'a' holds a number, and was a category when"):
         encode_frame(frame(a=[1, 2], b=[1, 2]), encoders)
@@ -106,20 +106,20 @@ def test_a_column_that_changed_its_kind_is_named() -> None:
         (Encoder("job", CATEGORY, tuple("abcdefgh")), 3.5, "job is 'a' or 'b' or 'c' or 1 more"),
     ],
 )
-def test_tests_in_words(encoder: Encoder, threshold: float, words: str) -> None:
+def test_splits_in_words(encoder: Encoder, threshold: float, words: str) -> None:
     assert encoder.describe_split(encoder.column, threshold) == words
 
 
-def test_categories_without_a_name() -> None:
-    """Somebody who is told of some categories makes the same of these, and nothing of others."""
+def test_restricted_encoder_knows_only_categories_in_splits() -> None:
+    """It encodes these categories in the same way, and no others."""
     texts, values = ("Ulm", "Bonn", "Jena"), np.array([0.0, 1.0, 2.0, np.nan])
-    content = ColumnSchema(ColumnType("category", one_hot=True), texts)
-    whole = Encoder("town", content.column_type, texts)
-    less = whole.restrict_to_splits({"town 2": [0.5]})
-    assert less.categories == ("", "Bonn", "")
-    assert less.feature_names == whole.feature_names
-    found = less.encode(content, values)
-    assert found.tolist() == [[0.0] * 4, whole.encode(content, values)[1].tolist(), [0.0] * 4]
+    schema = ColumnSchema(ColumnType("category", one_hot=True), texts)
+    full = Encoder("town", schema.column_type, texts)
+    restricted = full.restrict_to_splits({"town 2": [0.5]})
+    assert restricted.categories == ("", "Bonn", "")
+    assert restricted.feature_names == full.feature_names
+    found = restricted.encode(schema, values)
+    assert found.tolist() == [[0.0] * 4, full.encode(schema, values)[1].tolist(), [0.0] * 4]
     ranks = Encoder("town", ColumnType("category"), texts)
     assert ranks.restrict_to_splits({"town": [0.5, -np.inf, np.inf]}).categories == ("Ulm",)
     assert ranks.restrict_to_splits({}).categories == ()

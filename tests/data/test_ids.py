@@ -1,4 +1,4 @@
-"""Ids: one text for one sample, however its owner's program writes it."""
+"""Ids: the same text for a sample, regardless of the type and notation in its table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def keys(*columns: pa.Array, rules: Sequence[Sequence[IdRule]] | None = None) ->
     ],
     ids=str,
 )
-def test_a_number_is_one_id_in_every_type(column: pa.Array) -> None:
+def test_number_is_the_same_id_in_every_type(column: pa.Array) -> None:
     assert keys(column) == ["7", "12"]
 
 
@@ -50,21 +50,21 @@ def test_large_whole_numbers_are_exact() -> None:
 
 
 @pytest.mark.parametrize("value", [7.5, 2.0**53, float("inf")])
-def test_fractions_that_are_no_whole_number_are_refused(value: float) -> None:
+def test_floats_that_are_not_integers_are_rejected(value: float) -> None:
     with pytest.raises(DataError, match=r"'c0' holds fractions, or .* row 2 has"):
         read(pa.array([1.0, value]))
 
 
-def test_decimals_that_are_no_whole_number_are_refused() -> None:
+def test_decimals_that_are_not_integers_are_rejected() -> None:
     with pytest.raises(DataError, match="'c0' holds fractions; write ids as text"):
         read(pa.array([Decimal("7.50")]))
 
 
-def test_text_that_only_looks_like_a_number_is_as_it_is() -> None:
+def test_text_that_resembles_a_number_is_unchanged() -> None:
     assert keys(pa.array(["007", "1.0.0", "7.5", ".0"])) == ["007", "1.0.0", "7.5", ".0"]
 
 
-def test_dates_are_ids_and_lists_are_not() -> None:
+def test_dates_are_ids_but_lists_are_not() -> None:
     assert keys(pa.array([date(2020, 1, 31)])) == ["2020-01-31"]
     with pytest.raises(DataError, match=r"'c0' holds list<.*>; ids are text or whole numbers"):
         read(pa.array([[1]]))
@@ -81,13 +81,15 @@ def test_dates_are_ids_and_lists_are_not() -> None:
         ([], "e\u0301", "\u00e9"),
     ],
 )
-def test_rules_make_the_key_and_leave_the_id(rules: list[IdRule], text: str, key: str) -> None:
+def test_rules_change_the_match_key_but_not_the_id(
+    rules: list[IdRule], text: str, key: str
+) -> None:
     ids = read(pa.array([text]), rules=[rules])
     assert ids.match_keys.to_pylist() == [key]
-    assert ids.tolist() == [text.strip()]  # blanks around it are nobody's id
+    assert ids.tolist() == [text.strip()]  # blanks around it are not part of the id
 
 
-def test_ids_of_several_columns_cannot_be_taken_for_others() -> None:
+def test_ids_of_several_columns_are_unambiguous() -> None:
     rows = [("ab", "c"), ("a", "bc"), ("a:1:b", "c"), ("1:a", "b"), ("a", "1:b")]
     first, second = (pa.array(column) for column in zip(*rows, strict=True))
     assert len(set(keys(first, second))) == len(rows)
@@ -95,13 +97,13 @@ def test_ids_of_several_columns_cannot_be_taken_for_others() -> None:
     assert read(first, second).tolist()[0] == "ab, c"
 
 
-def test_each_column_has_rules_of_its_own() -> None:
+def test_each_column_has_separate_rules() -> None:
     one = keys(pa.array(["A B"]), pa.array(["A B"]), rules=[["casefold"], []])
     assert one == keys(pa.array(["a b"]), pa.array(["A B"]))
 
 
 @pytest.mark.parametrize(
-    ("cells", "told"),
+    ("cells", "message"),
     [
         (["a", " ", None, ""], "'c0' is empty in 3 rows, first in row 2: give every row an id"),
         (["x", "a", "a"], "1 id is there more than once: 'a'; the first in rows 2 and 3: keep"),
@@ -109,26 +111,28 @@ def test_each_column_has_rules_of_its_own() -> None:
         (["a", "a", "b", "b", "c", "c", "d", "d"], "4 ids are .*: 'a', 'b', 'c', ...; the first"),
     ],
 )
-def test_empty_and_double_ids_are_counted_and_shown(cells: list[str | None], told: str) -> None:
-    with pytest.raises(DataError, match=told):
+def test_empty_and_duplicate_ids_are_counted_and_shown(
+    cells: list[str | None], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
         read(pa.array(cells))
 
 
-def test_ids_that_a_rule_makes_empty_or_equal_are_refused() -> None:
+def test_ids_that_a_rule_makes_empty_or_equal_are_rejected() -> None:
     with pytest.raises(DataError, match="empty in 1 row, first in row 2"):
         read(pa.array(["1", "none"]), rules=[["digits"]])
     with pytest.raises(DataError, match="1 id is there more than once: 'A'; the first in rows 1"):
         read(pa.array(["A", "a"]), rules=[["casefold"]])
 
 
-def test_rows_can_be_taken_and_compared() -> None:
+def test_take_and_find_mismatches() -> None:
     ids = read(pa.array(["a", "b", "c"]))
-    turned = ids.take(np.array([2, 1, 0]))
-    assert turned.tolist() == turned.match_keys.to_pylist() == ["c", "b", "a"]
-    assert ids.find_mismatches(turned).tolist() == [0, 2]
+    reversed_ids = ids.take(np.array([2, 1, 0]))
+    assert reversed_ids.tolist() == reversed_ids.match_keys.to_pylist() == ["c", "b", "a"]
+    assert ids.find_mismatches(reversed_ids).tolist() == [0, 2]
 
 
-def test_the_digest_is_of_keys_in_order_under_a_key() -> None:
+def test_digest_depends_on_match_keys_their_order_and_the_key() -> None:
     def digest(texts: list[Any], key: bytes = b"") -> bytes:
         return Ids.from_texts(texts).digest(key)
 
@@ -139,11 +143,11 @@ def test_the_digest_is_of_keys_in_order_under_a_key() -> None:
     assert digest(many) != digest([*many[:-1], "x"])
 
 
-def test_an_id_that_is_asked_for_has_the_key_of_its_row() -> None:
+def test_requested_id_has_the_match_key_of_its_row() -> None:
     rules: list[list[IdRule]] = [["strip", "casefold"], ["digits"]]
     rows = read(pa.array(["A b", "\u00c9", "7.0"]), pa.array(["1-2", "3", "x9"]), rules=rules)
-    asked = [("a B ", "12"), ("e\u0301", "3"), ("7", "9"), ("7", "9"), ("", "")]
-    assert make_match_keys(asked, rules)[:4] == [
+    requested = [("a B ", "12"), ("e\u0301", "3"), ("7", "9"), ("7", "9"), ("", "")]
+    assert make_match_keys(requested, rules)[:4] == [
         *rows.match_keys.to_pylist(),
         rows.match_keys[2].as_py(),
     ]

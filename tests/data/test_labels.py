@@ -1,4 +1,4 @@
-"""Labels: numbers, or classes of any kind."""
+"""Labels: numbers, or classes of any type."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def labelled(cells: list[Any]) -> Frame:
         (list(range(32)), None, list(range(32)), [str(k) for k in range(32)]),
     ],
 )
-def test_classes(
+def test_classes_are_encoded(
     cells: list[Any], positive: str | None, label: list[float], classes: list[str]
 ) -> None:
     frame, found = prepare_label(labelled(cells), "classification", positive)
@@ -49,7 +49,7 @@ def test_classes(
     assert found == classes
 
 
-def test_a_regression_takes_numbers_as_they_are() -> None:
+def test_regression_leaves_numbers_unchanged() -> None:
     frame, classes = prepare_label(labelled([1.5, 2.0]), "regression")
     assert frame.label is not None
     assert frame.label.tolist() == [1.5, 2.0]
@@ -72,7 +72,7 @@ def test_a_regression_takes_numbers_as_they_are() -> None:
         ([1.0, 1.0], "regression", None, "the label is constant"),
     ],
 )
-def test_labels_that_cannot_be_learned(
+def test_invalid_labels_are_rejected(
     cells: list[Any], task: str, positive: str | None, complaint: str
 ) -> None:
     with pytest.raises(DataError, match=complaint):
@@ -91,15 +91,13 @@ def test_labels_that_cannot_be_learned(
         ([1, 2, 1], 3, "has 2 values, .* agreed on 3 classes; set classes = 2 .*, or get rows of"),
     ],
 )
-def test_another_number_of_classes_than_agreed(
-    cells: list[Any], agreed: int, complaint: str
-) -> None:
+def test_wrong_number_of_classes_is_rejected(cells: list[Any], agreed: int, complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
         prepare_label(labelled(cells), "classification", n_classes=agreed)
     prepare_label(labelled(cells), "classification", n_classes=len(set(cells)))
 
 
-def test_the_task_that_a_label_seems_to_ask_for() -> None:
+def test_task_is_inferred_from_the_label() -> None:
     for cells in ([0, 1], [0, 0], ["a", "b"], [True, False], [0, None, 1]):
         assert infer_task(labelled(cells)) == "classification"
     for numbers in ([1, 2.5], [0, 1, 2], [0.5]):

@@ -50,7 +50,7 @@ def test_the_seed_chooses_the_rows(frame: Frame) -> None:
 
 
 @pytest.mark.parametrize("test_size", [0.0, 1.0, -1.0, 0.999])
-def test_a_split_leaves_something_on_both_sides(frame: Frame, test_size: float) -> None:
+def test_split_without_train_or_test_rows_is_rejected(frame: Frame, test_size: float) -> None:
     with pytest.raises(ParameterError, match=r"^test-size: "):
         split_rows(frame, test_size)
 
@@ -72,8 +72,8 @@ def test_stratified_parts_have_the_same_classes(frame: Frame, seed: int) -> None
     assert sorted([*train.columns[0], *test.columns[0]]) == list(range(200))
 
 
-def test_an_unstratified_split_stays_as_it_was(frame: Frame) -> None:
-    """Published figures have these rows."""
+def test_unstratified_split_never_changes(frame: Frame) -> None:
+    """Published results depend on these rows."""
     assert split_rows(frame, 0.2, seed=0)[1].columns[0].tolist() == [2.0, 8.0]
 
 
@@ -110,7 +110,7 @@ def test_columns_are_spread_evenly_with_the_label_at_the_last(frame: Frame) -> N
     assert (joined == frame.columns).all()
 
 
-def test_the_active_party_may_have_no_column(frame: Frame) -> None:
+def test_even_split_may_leave_the_label_holder_no_column(frame: Frame) -> None:
     assert split_frame(frame, 6)[-1].frame.names == ()
     with pytest.raises(ParameterError, match="5 columns do not go round 6 passive parties"):
         split_frame(frame, 7)
@@ -120,25 +120,25 @@ def test_the_active_party_may_have_no_column(frame: Frame) -> None:
 
 def test_columns_are_assigned_by_name_and_by_pattern() -> None:
     names = ["age", "income", "spent_mon", "spent_tue", "visits", "zip"]
-    wanted = {"bank": ["income", "age"], "shop": ["spent_???", "vis*"], "nobody": ["zip"]}
-    assert assign_columns(names, wanted) == {
+    patterns = {"bank": ["income", "age"], "shop": ["spent_???", "vis*"], "nobody": ["zip"]}
+    assert assign_columns(names, patterns) == {
         "bank": ("age", "income"),
         "shop": ("spent_mon", "spent_tue", "visits"),
     }
-    assert [*assign_columns(names, wanted, active="bank")] == ["shop", "bank"]
+    assert [*assign_columns(names, patterns, active="bank")] == ["shop", "bank"]
 
 
 def test_brackets_in_a_pattern_are_characters_of_a_name() -> None:
-    wanted = {"bank": ["x[1]"], "shop": ["x[2*"]}
-    assert assign_columns(["x[1]", "x[2]", "x[2]b"], wanted) == {
+    patterns = {"bank": ["x[1]"], "shop": ["x[2*"]}
+    assert assign_columns(["x[1]", "x[2]", "x[2]b"], patterns) == {
         "bank": ("x[1]",),
         "shop": ("x[2]", "x[2]b"),
     }
-    starred = {"bank": ["a*"], "shop": ["ab"]}  # a column that is called a pattern is that column
+    starred = {"bank": ["a*"], "shop": ["ab"]}  # an exact name takes precedence over a pattern
     assert assign_columns(["a*", "ab"], starred) == {"bank": ("a*",), "shop": ("ab",)}
 
 
-def test_the_label_holder_alone_may_have_no_column() -> None:
+def test_only_the_label_holder_may_have_no_column() -> None:
     assert assign_columns(["a"], {"bank": [], "shop": ["a"]}, "bank") == {
         "shop": ("a",),
         "bank": (),
@@ -151,7 +151,7 @@ def test_the_label_holder_alone_may_have_no_column() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "complaint"),
+    ("patterns", "complaint"),
     [
         ({"bank": ["a"], "shop": ["b"]}, "'c' left over: .* or drop it by giving it to 'nobody'"),
         ({"bank": ["a", "b"], "shop": ["b", "c"]}, "'b' is given twice, to bank .* to shop"),
@@ -171,17 +171,17 @@ def test_the_label_holder_alone_may_have_no_column() -> None:
         ({"a bank": ["a"], "shop": ["b", "c"]}, "name: 'a bank' is none"),
     ],
 )
-def test_assignments_that_cannot_be(wanted: dict[str, list[str]], complaint: str) -> None:
+def test_invalid_assignments_are_rejected(patterns: dict[str, list[str]], complaint: str) -> None:
     with pytest.raises(ParameterError, match=complaint):
-        assign_columns(["a", "b", "c"], wanted)
+        assign_columns(["a", "b", "c"], patterns)
 
 
-def test_an_unknown_label_holder() -> None:
+def test_unknown_label_holder_is_rejected() -> None:
     with pytest.raises(ParameterError, match="active: 'spa' is none of bank, shop"):
         assign_columns(["a", "b"], {"bank": ["a"], "shop": ["b"]}, "spa")
 
 
-def test_a_table_is_handed_out(frame: Frame) -> None:
+def test_table_is_split_by_ownership(frame: Frame) -> None:
     bank, shop = split_by_ownership(frame, {"bank": ("e", "a"), "shop": ("c",)})
     assert (bank.name, bank.frame.names, bank.frame.label) == ("bank", ("e", "a"), None)
     assert (bank.frame.columns == frame.columns[[4, 0]]).all()
@@ -200,7 +200,7 @@ def test_a_partition_file(tmp_path: Path) -> None:
         ColumnPartition.read(path)
 
 
-def test_misaligned_parties_are_named(frame: Frame) -> None:
+def test_misaligned_parties_are_rejected(frame: Frame) -> None:
     bank, shop = split_frame(frame, 2)
     short = PartyFrame("shop", shop.frame.take(np.arange(9)))
     with pytest.raises(DataError, match="party1 has 10 rows, shop 9"):
@@ -208,11 +208,11 @@ def test_misaligned_parties_are_named(frame: Frame) -> None:
     swapped = PartyFrame("shop", shop.frame.take(np.array([0, 1, 2, 4, 3, 5, 6, 7, 8, 9])))
     with pytest.raises(DataError, match=r"row 4 has another id at shop .* \(2 rows differ\)"):
         check_same_rows([bank, swapped])
-    nameless = PartyFrame("shop", replace(shop.frame, ids=None))
-    check_same_rows([bank, nameless])
+    without_ids = PartyFrame("shop", replace(shop.frame, ids=None))
+    check_same_rows([bank, without_ids])
 
 
-def test_a_frame_is_consistent(frame: Frame) -> None:
+def test_inconsistent_frame_is_rejected(frame: Frame) -> None:
     with pytest.raises(DataError, match="4 column names for columns of shape"):
         replace(frame, names=("a", "b", "c", "d"))
     with pytest.raises(DataError, match="column 'a' is there twice"):
@@ -227,6 +227,6 @@ def test_columns_are_selected_by_name(frame: Frame) -> None:
         frame.select(["a", "z"])
 
 
-def test_nothing_of_a_frame_is_printed(frame: Frame) -> None:
+def test_repr_of_a_frame_shows_no_data(frame: Frame) -> None:
     assert "label" not in repr(frame)
     assert "array" not in repr(frame)

@@ -104,14 +104,14 @@ def test_columns_are_chosen_and_ordered(write: Callable[[str], Path]) -> None:
     assert frame.label is None
 
 
-def test_a_label_alone(write: Callable[[str], Path]) -> None:
+def test_table_with_only_a_label(write: Callable[[str], Path]) -> None:
     frame = read_frame(write("id,label\n1,0\n2,1\n"), id="id", label="label")
     assert frame.names == ()
     assert frame.n_samples == 2
 
 
-def test_a_type_that_shows_late(write: Callable[[str], Path]) -> None:
-    """A column of whole numbers for megabytes, then a fraction, then a word."""
+def test_type_that_changes_late(write: Callable[[str], Path]) -> None:
+    """A column has only integers for megabytes, then a fraction, then a word."""
     rows = ["1"] * 1_000_000
     rows[700_000] = "2.5"
     assert read_frame(write("a\n" + "\n".join(rows) + "\n")).columns[0, 700_000] == 2.5
@@ -143,7 +143,7 @@ def test_a_type_that_shows_late(write: Callable[[str], Path]) -> None:
         (b"PAR1not really", "cannot be read"),
     ],
 )
-def test_what_cannot_be_read(
+def test_unreadable_files_are_rejected(
     write: Callable[[str | bytes], Path], content: str | bytes, complaint: str
 ) -> None:
     path = write(content)
@@ -176,7 +176,7 @@ def test_an_empty_line_of_one_column_is_a_row(write: Callable[[str], Path]) -> N
     np.testing.assert_array_equal(read_frame(write("a\n1\n\n3\n")).columns, [[1, np.nan, 3]])
 
 
-def test_an_id_may_look_missing(write: Callable[[str], Path]) -> None:
+def test_id_may_be_a_missing_text(write: Callable[[str], Path]) -> None:
     frame = read_frame(write("id,a\nNA,1\nnull,2\n"), id="id")
     assert frame.ids is not None
     assert frame.ids.tolist() == ["NA", "null"]
@@ -187,7 +187,7 @@ def test_a_line_break_inside_quotes(write: Callable[[str], Path]) -> None:
     assert frame.n_samples == 2
 
 
-def test_no_such_file(tmp_path: Path) -> None:
+def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.csv: No such file"):
         read_frame(tmp_path / "none.csv")
 
@@ -195,8 +195,8 @@ def test_no_such_file(tmp_path: Path) -> None:
 def test_columns_by_pattern(write: Callable[[str], Path]) -> None:
     path = write("id,zip,income_1,income_2,age,y[1]\n1,8000,1,2,3,4\n2,8001,5,6,7,8\n")
 
-    def names(**described: Any) -> tuple[str, ...]:
-        return read_frame(path, id="id", **described).names
+    def names(**options: Any) -> tuple[str, ...]:
+        return read_frame(path, id="id", **options).names
 
     assert names() == ("zip", "income_1", "income_2", "age", "y[1]")
     assert names(columns=["age", "income_*"]) == ("age", "income_1", "income_2")
@@ -209,7 +209,7 @@ def test_columns_by_pattern(write: Callable[[str], Path]) -> None:
         names(types={"salary": "number"})
 
 
-def test_columns_of_every_kind(write: Callable[[str], Path]) -> None:
+def test_columns_of_every_type(write: Callable[[str], Path]) -> None:
     path = write(
         "job,zip,opened,seen,member,y\n"
         "cook,8001,31.12.1970,1970-01-01 00:01,true,no\n"
@@ -222,16 +222,16 @@ def test_columns_of_every_kind(write: Callable[[str], Path]) -> None:
         types={"opened": "date %d.%m.%Y"},
         missing={"job": ["?"]},
     )
-    kinds = [content.column_type.name for content in frame.schemas]
-    assert kinds == ["category", "category", "date", "time", "boolean"]
+    type_names = [schema.column_type.name for schema in frame.schemas]
+    assert type_names == ["category", "category", "date", "time", "boolean"]
     expected = [[0, np.nan], [0, 1], [364, 0], [60, np.nan], [1, 0]]
     np.testing.assert_array_equal(frame.columns, expected)
-    assert [content.categories for content in frame.schemas[:2]] == [("cook",), ("8001", "8002")]
+    assert [schema.categories for schema in frame.schemas[:2]] == [("cook",), ("8001", "8002")]
     assert frame.label_schema.categories == ("no", "yes")
 
 
 @pytest.mark.parametrize(
-    ("described", "complaint"),
+    ("options", "complaint"),
     [
         ({"types": {"a": "length"}}, "types: 'length' is none of number, boolean"),
         ({"query": "SELECT 1"}, "path, query: give one of them"),
@@ -240,14 +240,14 @@ def test_columns_of_every_kind(write: Callable[[str], Path]) -> None:
         ({"colour": "red"}, "colour: is not known"),
     ],
 )
-def test_a_description_is_checked(
-    write: Callable[[str], Path], described: dict[str, Any], complaint: str
+def test_invalid_specification_is_rejected(
+    write: Callable[[str], Path], options: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(ParameterError, match=complaint):
-        read_frame(write("a,b\n1,2\n"), **described)
+        read_frame(write("a,b\n1,2\n"), **options)
 
 
-def test_new_rows_are_read_as_the_old_ones_were(write: Callable[[str], Path]) -> None:
+def test_new_rows_are_encoded_like_training_rows(write: Callable[[str], Path]) -> None:
     rows = read_frame(write("id,job,n\n1,cook,1\n2,clerk,2\n3,clerk,3\n"), id="id")
     encoders = fit_encoders(rows.to_lazy().columns, buckets=8)
     new = TableSpec(path=str(write("n;other;id;job\n5;x;7;clerk\n6;;8;smith\n")), id="id")
@@ -265,7 +265,9 @@ def test_new_rows_are_read_as_the_old_ones_were(write: Callable[[str], Path]) ->
             read_new_rows(TableSpec(path=path, id="id"), encoders)
 
 
-def test_text_that_became_numbers_is_named(write: Callable[[str], Path], tmp_path: Path) -> None:
+def test_text_column_that_became_numeric_is_rejected(
+    write: Callable[[str], Path], tmp_path: Path
+) -> None:
     def encoders(cells: str) -> Any:
         rows = read_frame(write(cells), id="id", categorical=["zip"])
         return fit_encoders(rows.to_lazy().columns, buckets=8)
@@ -279,9 +281,9 @@ def test_text_that_became_numbers_is_named(write: Callable[[str], Path], tmp_pat
     assert known.columns.tolist() == [[0.0]]
 
 
-def test_a_name_says_more_than_a_pattern(write: Callable[[str], Path]) -> None:
+def test_name_takes_precedence_over_a_pattern(write: Callable[[str], Path]) -> None:
     frame = read_frame(write("a,b\n1,2\n3,4\n"), types={"*": "category", "b": "number"})
-    assert [content.column_type.name for content in frame.schemas] == ["category", "number"]
+    assert [schema.column_type.name for schema in frame.schemas] == ["category", "number"]
 
 
 def test_columns_that_look_like_ids(write: Callable[[str], Path]) -> None:
@@ -298,19 +300,19 @@ def test_columns_that_look_like_ids(write: Callable[[str], Path]) -> None:
     assert read_frame(table("mail", "x"), drop=["mail"]).names == ("a",)
 
 
-def test_the_column_names_of_a_table(write: Callable[[str], Path]) -> None:
+def test_read_column_names(write: Callable[[str], Path]) -> None:
     path = str(write("a;b\n1;2\n"))
     assert read_column_names(TableSpec(path=path)) == ["a", "b"]
 
 
 def test_new_rows_may_come_in_another_format(write: Callable[[str | bytes], Path]) -> None:
-    """What is said of a CSV file is of no use then, and in nobody's way."""
+    """CSV options of the specification are ignored then."""
     path = write("id;city;spent\n1;Z\xfcrich;1,5\n2;Bern;2,5\n".encode("latin-1"))
-    described = TableSpec(path=str(path), id="id", separator=";", encoding="latin-1", decimal=",")
-    encoders = fit_encoders(read_lazy_frame(described).columns, 8)
+    spec = TableSpec(path=str(path), id="id", separator=";", encoding="latin-1", decimal=",")
+    encoders = fit_encoders(read_lazy_frame(spec).columns, 8)
     new = path.with_name("new")
     pq.write_table(pa.table({"spent": [3.5], "city": ["Z\xfcrich"], "id": [7]}), new)
-    found = read_new_rows(described.with_path(new), encoders)
+    found = read_new_rows(spec.with_path(new), encoders)
     np.testing.assert_array_equal(found.columns, [[1], [3.5]])
     with pytest.raises(ParameterError, match="separator: is for CSV files"):
-        read_table(described.with_path(new))
+        read_table(spec.with_path(new))

@@ -1,1 +1,1 @@
-"""Tables from files and named data sets, and how an experiment cuts them up."""
+"""Input tables: reading, parsing, encoding and partitioning; named data sets."""

@@ -1,11 +1,9 @@
-"""The cells of columns as numbers, collected in batches and spilled to disk.
+"""Conversion of cells to numbers, column by column in batches, spilled to disk.
 
-Text is of the kind of its first cell, unless its owner declares the column: a number, a date, a
-time, `true` or `false`, or else a category. Every cell after it must be of that kind, too. One that
-is not is an error that names it: taken for missing, or for one more category, it would silently
-change the model.
-
-On disk they are in a file like those of `arithmetic.roomy`.
+The first cell of a text column sets its type, unless the owner declares the column: a number, a
+date, a time, a boolean, or otherwise a category. Every later cell must have that type. A cell that
+does not is an error that names it: as a missing value or a new category, it would silently change
+the model.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from privet.spec.column_types import CATEGORY, NUMBER, ColumnSchema, ColumnType,
 
 
 class SpillStore:
-    """Where the cells of several columns are kept, as they come."""
+    """Storage for the cells of several columns, in memory or in a temporary file."""
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=MAX_MEMORY_BYTES)  # noqa: SIM115
@@ -47,7 +45,7 @@ class SpillStore:
         weakref.finalize(self, _close, self._file)
 
     def append(self, values: FloatArray) -> int:
-        """Keep some numbers; return where."""
+        """Store values; return their offset."""
         start, size = self._end, values.nbytes
         with explain_disk_full(start + size):
             self._file.seek(start)
@@ -56,14 +54,14 @@ class SpillStore:
         return start
 
     def read_into(self, start: int, target: FloatArray) -> None:
-        """Fill an array with the numbers that are kept from there on."""
-        with explain_disk_full(self._end):  # for what was put last, and is written now
+        """Fill an array with the values stored from offset `start`."""
+        with explain_disk_full(self._end):  # reading flushes buffered writes
             self._file.seek(start)
         target[:] = np.frombuffer(self._file.read(target.nbytes))
 
 
 class StoredColumn:
-    """One column in a store, which grows piece by piece."""
+    """One column in a `SpillStore`, which grows batch by batch."""
 
     def __init__(self, store: SpillStore) -> None:
         self._store = store
@@ -76,7 +74,7 @@ class StoredColumn:
         self.length += len(values)
 
     def read(self) -> FloatArray:
-        """Return all cells, as an array that is the caller's own."""
+        """Return all cells as a new array."""
         values, end = np.empty(self.length), 0
         for start, length in self._pieces:
             self._store.read_into(start, values[end : end + length])
@@ -85,20 +83,20 @@ class StoredColumn:
 
 
 def _close(file: tempfile.SpooledTemporaryFile[bytes]) -> None:
-    with contextlib.suppress(OSError):  # a full disk, of which somebody has heard already
+    with contextlib.suppress(OSError):  # a full disk, reported earlier
         file.close()
 
 
 MISSING_TEXTS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
-"""What stands for a missing value, beside what its owner says."""
+"""Texts that mark a missing value, besides those that the owner declares."""
 _MAX_CATEGORIES = 1_000_000
 
 
 class ColumnBuilder:
-    """The cells of one column, as they come in."""
+    """Collects the cells of one column, batch by batch."""
 
     missing_cell_advice = "leave the cell empty"
-    """What is done where a value is missing."""
+    """How to mark a missing value, for error messages."""
 
     def __init__(
         self,
@@ -108,32 +106,33 @@ class ColumnBuilder:
         decimal: str = ".",
         *,
         fitted_type: ColumnType | None = None,
-        numbers: IndexArray | None = None,
+        row_numbers: IndexArray | None = None,
         store: SpillStore | None = None,
     ) -> None:
-        """Take in a column from its first row on, or, of one that was read before, some rows.
+        """Start a column: all rows of it, or selected rows of a column that was read before.
 
-        Then `fitted_type` is what it was found to be, and `numbers` are those of the rows, from 0.
-        A `store` is for all columns of a table.
+        For selected rows, `fitted_type` is the type found when the column was first read, and
+        `row_numbers` are the positions of the rows, counted from 0. All columns of a table share
+        one `store`.
         """
         self.name = name
         self.column_type = fitted_type or declared_type
-        """What the column is; None until its first cell that is not missing."""
+        """The type of the column; None until the first cell that is not missing."""
         self.warnings: list[str] = []
         self.is_integral = True
-        """Whether all cells so far are whole numbers, and none is missing."""
+        """Whether all cells so far are whole numbers, with none missing."""
         self._declared = declared_type
         self._read_before = fitted_type is not None
-        self._numbers = numbers
+        self._row_numbers = row_numbers
         self._missing = pa.array([*MISSING_TEXTS, *missing], pa.large_string())
         self._decimal = decimal
-        # What stands for a missing value may be a number, too: -999.
+        # A number, such as -999, can also mark a missing value.
         self._has_fast_path = decimal == "." and not self._find_missing_numbers(NUMBER).size
         self._stored = StoredColumn(SpillStore() if store is None else store)
         self._codes: dict[str, int] = {}
 
     def append(self, cells: pa.Array) -> None:
-        """Take in the next rows."""
+        """Add the cells of the next rows."""
         values = self._convert_text(cells) if is_text(cells.type) else self._convert_typed(cells)
         infinite = np.flatnonzero(np.isinf(values))
         if len(infinite):
@@ -146,32 +145,32 @@ class ColumnBuilder:
 
     @property
     def n_rows(self) -> int:
-        """How many rows were taken in."""
+        """The number of rows added so far."""
         return self._stored.length
 
     def read(self) -> FloatArray:
-        """Return all cells, as an array that is the caller's own."""
+        """Return all cells as a new array."""
         return self._stored.read()
 
     @property
     def schema(self) -> ColumnSchema:
-        """What the column means, as far as it was taken in."""
+        """The type and categories of the column so far."""
         return ColumnSchema(self.column_type or NUMBER, self.categories)
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The categories, in the order in which they came."""
+        """The categories, in the order of their first rows."""
         return tuple(self._codes)
 
     def _describe_cell(self, row: int) -> str:
         row += self.n_rows
-        number = row if self._numbers is None else self._numbers[row]
+        number = row if self._row_numbers is None else self._row_numbers[row]
         return f"column {self.name!r}, row {number + 1}"
 
     def _convert_typed(self, cells: pa.Array) -> FloatArray:
-        """Take in cells that are not text."""
-        found, declared = map_arrow_type(cells.type), self._declared
-        if found is None:
+        """Convert cells that are not text."""
+        type_name, declared = map_arrow_type(cells.type), self._declared
+        if type_name is None:
             raise DataError(
                 f"column {self.name!r} holds {cells.type}: turn it into numbers, text, dates or "
                 "times, or leave it out (drop)"
@@ -184,28 +183,32 @@ class ColumnBuilder:
             except DataError as error:
                 raise DataError(f"column {self.name!r}: {error}") from None
         values = to_doubles(cells)
-        kind = declared if declared is not None and declared.name == found else ColumnType(found)
-        values[np.isin(values, self._find_missing_numbers(kind))] = np.nan
-        if declared is not None and declared.name != found:
+        missing_type = (
+            declared
+            if declared is not None and declared.name == type_name
+            else ColumnType(type_name)
+        )
+        values[np.isin(values, self._find_missing_numbers(missing_type))] = np.nan
+        if declared is not None and declared.name != type_name:
             if declared.name != "boolean" or not np.isin(values[~np.isnan(values)], (0, 1)).all():
                 raise DataError(
                     f"column {self.name!r} holds {cells.type}, and {declared} was expected, "
                     f"{self._advise_on_type()}"
                 )
-            found = "boolean"
-        self.column_type = declared or ColumnType(found)
+            type_name = "boolean"
+        self.column_type = declared or ColumnType(type_name)
         if pa.types.is_integer(cells.type):
             self._warn_about_rounding(values)
         return values
 
     def _convert_text(self, cells: pa.Array) -> FloatArray:
-        """Take in text."""
+        """Convert text cells."""
         if self.column_type == NUMBER and self._has_fast_path:
-            try:  # which all cells are, nearly always
+            try:  # nearly always, all cells are numbers
                 values = to_doubles(cells.cast(pa.float64()))
             except pa.ArrowInvalid:
                 values = np.full(1, np.nan)
-            if not np.isnan(values).any():  # for which there are more words than stand for missing
+            if not np.isnan(values).any():  # Arrow also parses other NaN texts
                 self._warn_about_rounding(values, cells)
                 return values
         text = self._replace_missing(pc.utf8_trim_whitespace(cells.cast(pa.large_string())))
@@ -227,17 +230,17 @@ class ColumnBuilder:
         return values
 
     def _replace_missing(self, text: pa.Array) -> pa.Array:
-        """Return text with null where a value is missing."""
-        there = pc.invert(pc.fill_null(pc.is_in(text, value_set=self._missing), True))
-        return pc.if_else(there, text, pa.scalar(None, text.type))
+        """Return text with null for each missing value."""
+        present = pc.invert(pc.fill_null(pc.is_in(text, value_set=self._missing), True))
+        return pc.if_else(present, text, pa.scalar(None, text.type))
 
     def _find_missing_numbers(self, column_type: ColumnType) -> FloatArray:
-        """Return what stands for a missing value among numbers, dates or times."""
+        """Return the texts for missing values that parse as this type, as numbers."""
         found, good = parse_cells(self._missing, column_type, self._decimal)
         return found[good]
 
     def _encode_categories(self, text: pa.Array) -> FloatArray:
-        """Take in categories: each is its position among all of them."""
+        """Convert categories to their positions in `categories`."""
         encoded = text.dictionary_encode()
         names: list[str] = encoded.dictionary.to_pylist()
         new = [name for name in names if name not in self._codes]
@@ -245,8 +248,8 @@ class ColumnBuilder:
             self._check_categories(new, text)
         self._codes.update({name: len(self._codes) + i for i, name in enumerate(new)})
         self.column_type = self.column_type or CATEGORY
-        most = max(_MAX_CATEGORIES, 0.9 * (self.n_rows + len(text)))
-        if len(self._codes) > most and not self._read_before:
+        max_categories = max(_MAX_CATEGORIES, 0.9 * (self.n_rows + len(text)))
+        if len(self._codes) > max_categories and not self._read_before:
             raise DataError(
                 f"column {self.name!r} has {len(self._codes):,} categories in its first "
                 f"{self.n_rows + len(text):,} rows: leave it out (drop), or is it the id?"
@@ -256,7 +259,7 @@ class ColumnBuilder:
         return found
 
     def _check_categories(self, new: list[str], text: pa.Array) -> None:
-        """Refuse what is no category, or was not meant to be one."""
+        """Reject cells that have, or seem meant to have, another type than category."""
         odd = np.flatnonzero(find_non_categories(pa.array(new, pa.large_string()), self._decimal))
         if len(odd):
             cell = new[odd[0]]
@@ -275,32 +278,32 @@ class ColumnBuilder:
             )
 
     def _make_error(self, row: int, text: str) -> DataError:
-        """Say what is wrong with a cell, and what can be done about it."""
+        """Return an error that states what is wrong with a cell, and what to do."""
         assert self.column_type is not None
-        kind = self.column_type
-        like, text = guess_intended_type(text), quote_untrusted(text)
-        what = f"{self._describe_cell(row)}: {text!r}"
-        if kind != CATEGORY:
-            what += f" is not a {kind}"
-        elif like != "category":
-            what += f" looks like a {like}"
+        column_type = self.column_type
+        likely_type, text = guess_intended_type(text), quote_untrusted(text)
+        problem = f"{self._describe_cell(row)}: {text!r}"
+        if column_type != CATEGORY:
+            problem += f" is not a {column_type}"
+        elif likely_type != "category":
+            problem += f" looks like a {likely_type}"
         else:
-            above = (
+            example = (
                 f", as {quote_untrusted(next(iter(self._codes)))!r} above it is"
                 if self._codes
                 else ""
             )
-            what += f" is no category{above}"
-        return DataError(f"{what}; {self._advise_on_cell(kind, text, like)}")
+            problem += f" is no category{example}"
+        return DataError(f"{problem}; {self._advise_on_cell(column_type, text, likely_type)}")
 
     def _advise_on_type(self) -> str:
-        """Say what can be done about cells of another type."""
+        """Return advice on cells of another type."""
         return "as declared or as the model was trained: change the table or the declaration"
 
     def _advise_on_cell(
         self, column_type: ColumnType, cell: str, likely_type: ColumnTypeName
     ) -> str:
-        """Say what can be done about a cell."""
+        """Return advice on a cell."""
         name = self.name
         if likely_type == "number" and column_type.name in ("number", "category"):
             advice = "write numbers without separators of thousands, or say decimal = ','"

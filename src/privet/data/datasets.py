@@ -1,4 +1,4 @@
-"""The data sets of the paper's evaluation, by name."""
+"""The named data sets of the paper's evaluation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from privet.data.frame import Frame, Ids
 from privet.data.reader import read_frame
 from privet.errors import DataError, UnavailableError
 
-# The UCI set's own names; OpenML's copy calls the same columns x1 to x23.
+# The names of the UCI data set; the copy on OpenML names the same columns x1 to x23.
 _CREDIT_COLUMNS = (
     *("LIMIT_BAL", "SEX", "EDUCATION", "MARRIAGE", "AGE"),
     *(f"PAY_{month}" for month in (0, 2, 3, 4, 5, 6)),
@@ -25,21 +25,21 @@ _BINARY_CLASSES = ("0", "1")
 
 @dataclass(frozen=True)
 class DataSet:
-    """A labelled frame, and what there is to learn from it."""
+    """A labelled frame with the name of its task."""
 
     name: str
     task: str
     """The name of the objective."""
     frame: Frame
     classes: tuple[str, ...] = ()
-    """The names of the label's classes, if it has any: of two, the positive one is the last."""
+    """The class names of a classification, the positive class last of two; otherwise empty."""
 
 
 def load_dataset(name: str) -> DataSet:
-    """Return the data set of that name.
+    """Load a data set by name.
 
-    `california` and `credit` are read from the folder in the environment variable PRIVET_DATA;
-    where they are not there, scikit-learn downloads them and keeps them in its own cache.
+    `california` and `credit` are read from the folder in the environment variable PRIVET_DATA. If
+    their file is not there, scikit-learn downloads it and keeps it in its cache.
     """
     if name not in _LOADERS:
         raise DataError(f"there is no data set {name!r}; there are {', '.join(DATASETS)}")
@@ -82,16 +82,16 @@ def _load_credit() -> DataSet:
 
 
 def _load_file_or_fetch(file_name: str, fetch: Callable[[], Frame]) -> Frame:
-    """Read a file of the folder in PRIVET_DATA, or fetch what it would hold."""
+    """Read a file from the folder in PRIVET_DATA, or download its data."""
     folder = os.environ.get("PRIVET_DATA")
     if folder and (path := Path(folder) / file_name).exists():
         return read_frame(path, id="id", label="label")
     try:
         return fetch()
-    except OSError as error:  # what urllib raises without a network
-        where = f"not in {folder} (PRIVET_DATA)" if folder else "PRIVET_DATA is not set"
+    except OSError as error:  # urllib raises it without a network
+        reason = f"not in {folder} (PRIVET_DATA)" if folder else "PRIVET_DATA is not set"
         raise UnavailableError(
-            f"{file_name} is not to be had: {where}, and the download failed ({error}); "
+            f"{file_name} is not to be had: {reason}, and the download failed ({error}); "
             "put the file into a folder and set PRIVET_DATA to that folder"
         ) from error
 

@@ -1,10 +1,10 @@
-"""Encoders, which turn columns into features, and labels into classes.
+"""Encoding of columns as features, and of labels as classes.
 
-A category becomes its rank by how many samples have it, so that a test parts the frequent ones from
-the rest. As many categories are told apart as buckets allow, one of which is for all the rest, and
-one for missing values. New rows may have categories that nobody has seen: they go to the rest.
+A category becomes its rank by frequency, so that a split separates frequent categories from the
+others. The number of buckets limits the distinct categories: one bucket is for all other categories
+and one for missing values. A category that training did not see counts as one of the others.
 
-Numbers, dates and times stay as they are, and bucketing finds thresholds among them.
+Numbers, dates and times stay unchanged; bucketing finds thresholds among them.
 """
 
 from __future__ import annotations
@@ -28,29 +28,35 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class Encoder:
-    """What a column became."""
+    """The fitted encoding of a column."""
 
     column: str
     column_type: ColumnType
     categories: tuple[str, ...] = ()
-    """Those that are told apart, the most frequent first."""
+    """The distinct categories, the most frequent first."""
 
     @classmethod
     def fit(
         cls, name: str, schema: ColumnSchema, read: Callable[[], FloatArray], buckets: int
     ) -> Encoder:
-        """Learn from the rows of a training, whose cells are read if there is a need to."""
+        """Fit an encoder to the training rows; call `read` only for categories."""
         if schema.column_type.name != "category":
             return cls(name, schema.column_type)
         values = read()
         counts = np.bincount(values[~np.isnan(values)].astype(np.intp), minlength=1)
-        there = [(-int(count), schema.categories[i]) for i, count in enumerate(counts) if count]
-        most = max(1, buckets - 2)
-        return cls(name, schema.column_type, tuple(text for _, text in sorted(there)[:most]))
+        by_frequency = [
+            (-int(count), schema.categories[i]) for i, count in enumerate(counts) if count
+        ]
+        max_categories = max(1, buckets - 2)
+        return cls(
+            name,
+            schema.column_type,
+            tuple(text for _, text in sorted(by_frequency)[:max_categories]),
+        )
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """What all participants call it; categories that are features are numbered, not named."""
+        """The feature names for all participants; one-hot categories have numbers, not names."""
         if not self.column_type.one_hot:
             return (self.column,)
         return tuple(f"{self.column} {rank}" for rank in range(1, len(self.categories) + 1))
@@ -63,7 +69,7 @@ class Encoder:
         return np.array(features).reshape(len(features), len(values))
 
     def iter_features(self, schema: ColumnSchema, values: FloatArray) -> Iterator[FloatArray]:
-        """Yield the features of a column's cells, each made when it is asked for."""
+        """Yield the features of a column's cells, computed one at a time."""
         if schema.column_type.name != self.column_type.name:
             raise DataError(
                 f"column {self.column!r} holds a {schema.column_type}, and was a "
@@ -72,20 +78,21 @@ class Encoder:
         if self.column_type.name != "category":
             yield values
             return
-        rank, rest = {text: i for i, text in enumerate(self.categories)}, len(self.categories)
-        ranks = np.array([*(rank.get(text, rest) for text in schema.categories), np.nan])
-        gone = np.isnan(values)
-        found: FloatArray = ranks[np.where(gone, -1, values).astype(np.intp)]
+        rank, other = {text: i for i, text in enumerate(self.categories)}, len(self.categories)
+        ranks = np.array([*(rank.get(text, other) for text in schema.categories), np.nan])
+        missing = np.isnan(values)
+        found: FloatArray = ranks[np.where(missing, -1, values).astype(np.intp)]
         if self.column_type.one_hot:
-            yield from ((found == number).astype(np.float64) for number in range(rest))
+            yield from ((found == number).astype(np.float64) for number in range(other))
         else:
             yield found
 
     def restrict_to_splits(self, thresholds: Mapping[str, Sequence[float]]) -> Encoder:
-        """Return an encoder that these tests tell nothing from, and that knows no more than needed.
+        """Return the smallest encoder that gives the same results for these splits.
 
-        `thresholds` are those of the tests of each feature. Categories that no test tells from the
-        rest are left out; of features for each category, those that are not tested have no name.
+        `thresholds` are the split thresholds of each feature. The new encoder leaves out categories
+        that no split separates from the others; one-hot features without a split lose the name of
+        their category.
         """
         if self.column_type.name != "category":
             return self
@@ -98,7 +105,7 @@ class Encoder:
         return replace(self, categories=self.categories[: math.ceil(max(finite, default=0))])
 
     def describe_split(self, feature: str, threshold: float) -> str:
-        """Say a test of one of its features in words."""
+        """Describe a split on one of the features in words."""
         if math.isinf(threshold):
             return f"{self.column}: any value" if threshold > 0 else f"{self.column} is missing"
         if self.column_type.one_hot:
@@ -108,19 +115,19 @@ class Encoder:
         return f"{self.column} < {format_value(self.column_type, threshold)}"
 
     def _describe_category_split(self, count: int) -> str:
-        passed, rest = self.categories[:count], self.categories[count:]
-        if 0 < len(rest) < len(passed):
-            return f"{self.column} is not {' or '.join(_abbreviate(rest))}, nor of the rest"
-        return f"{self.column} is {' or '.join(_abbreviate(passed))}"
+        going_left, going_right = self.categories[:count], self.categories[count:]
+        if 0 < len(going_right) < len(going_left):
+            return f"{self.column} is not {' or '.join(_abbreviate(going_right))}, nor of the rest"
+        return f"{self.column} is {' or '.join(_abbreviate(going_left))}"
 
 
 def list_feature_names(encoders: Iterable[Encoder]) -> tuple[str, ...]:
-    """Return the features that encoders make, in order."""
+    """Return the feature names of all encoders, in order."""
     return tuple(name for encoder in encoders for name in encoder.feature_names)
 
 
 def format_value(column_type: ColumnType, value: float, digits: int = 6) -> str:
-    """Say a number, or the date or time that it stands for."""
+    """Format a number, or the date or time that it represents."""
     try:
         if column_type.name == "date":
             return f"{_EPOCH + timedelta(days=value):%Y-%m-%d %H:%M}".removesuffix(" 00:00")
@@ -138,12 +145,12 @@ def _abbreviate(names: Sequence[str]) -> list[str]:
 
 
 def fit_encoders(columns: Iterable[LazyColumn], buckets: int) -> tuple[Encoder, ...]:
-    """Return what there is to know of every column, from the rows of a training."""
+    """Fit an encoder to every column of the training rows."""
     return tuple(Encoder.fit(each.name, each.schema, each.read, buckets) for each in columns)
 
 
 def encode_frame(frame: Frame, encoders: Sequence[Encoder]) -> Frame:
-    """Return the features of a frame's rows."""
+    """Return a frame with the features of the rows."""
     position = {name: i for i, name in enumerate(frame.names)}
     names, rows = list_feature_names(encoders), list[FloatArray]()
     for encoder in encoders:
@@ -152,7 +159,7 @@ def encode_frame(frame: Frame, encoders: Sequence[Encoder]) -> Frame:
         i = position[encoder.column]
         rows.append(encoder.encode(frame.schemas[i], frame.columns[i]))
     if names == frame.names and all(e.column_type.name != "category" for e in encoders):
-        return replace(frame, schemas=())  # as it is, without a copy
+        return replace(frame, schemas=())  # without a copy
     columns = np.concatenate(rows) if rows else np.empty((0, frame.n_samples))
     return replace(frame, names=names, columns=columns, schemas=())
 
@@ -162,50 +169,51 @@ _LABEL_CHANGED = "was not before: the table changed while it was in use; start a
 
 
 def infer_task(frame: Frame) -> str:
-    """Return what a label seems to ask for: text, and 0 and 1, are classes, all else numbers."""
+    """Guess the task from the label: text, booleans, 0 and 1 are classes, not other numbers."""
     assert frame.label is not None
     if frame.label_schema.column_type.name in ("category", "boolean"):
         return "classification"
-    there = frame.label[~np.isnan(frame.label)]
-    return "classification" if np.isin(there, (0.0, 1.0)).all() else "regression"
+    values = frame.label[~np.isnan(frame.label)]
+    return "classification" if np.isin(values, (0.0, 1.0)).all() else "regression"
 
 
 def prepare_label(
     frame: Frame, task: str, positive: str | None = None, n_classes: int | None = None
 ) -> tuple[Frame, list[str]]:
-    """Return a frame whose label is what a task takes, and the names of the classes.
+    """Return a frame with the label encoded for the task, and the names of the classes.
 
-    Classes are in the order of their names or numbers, or the one of two named positive is the
-    last. There must be as many as were agreed on, if that was done.
+    Classes are in the order of their names or numbers, except that `positive` comes last. If
+    `n_classes` is set, the label must have this number of classes.
     """
-    label, content = frame.label, frame.label_schema
+    label, schema = frame.label, frame.label_schema
     assert label is not None
-    kind = content.column_type.name
+    type_name = schema.column_type.name
     if task != "classification":
         if positive is not None:
             raise DataError(f"positive: a {task} has no classes; leave it out")
-        if kind != "number":
+        if type_name != "number":
             raise DataError(
-                f"the label is a {content.column_type}, and a {task} needs numbers; is it a "
+                f"the label is a {schema.column_type}, and a {task} needs numbers; is it a "
                 "classification?"
             )
         OBJECTIVES[task].check_label(label)
         return frame, []
-    gone = np.flatnonzero(np.isnan(label))
-    if len(gone):
+    missing = np.flatnonzero(np.isnan(label))
+    if len(missing):
         raise DataError(
-            f"the label of row {gone[0] + 1} is missing; every sample needs one ({len(gone)} of "
-            f"{len(label)} have none): drop those rows everywhere"
+            f"the label of row {missing[0] + 1} is missing; every sample needs one ({len(missing)} "
+            f"of {len(label)} have none): drop those rows everywhere"
         )
     values = np.unique(label)
-    named = {_name_class(content, value): value for value in values}
-    classes = sorted(named) if content.categories else list(named)
-    complaint = _explain_class_count(len(classes), n_classes)
-    if complaint:
-        first = {
-            name: int(np.argmax(label == named[name])) + 1 for name in classes[:_MAX_VALUES_SHOWN]
+    values_by_name = {_name_class(schema, value): value for value in values}
+    classes = sorted(values_by_name) if schema.categories else list(values_by_name)
+    problem = _explain_class_count(len(classes), n_classes)
+    if problem:
+        first_rows = {
+            name: int(np.argmax(label == values_by_name[name])) + 1
+            for name in classes[:_MAX_VALUES_SHOWN]
         }
-        shown = ", ".join(f"{name!r} (row {row})" for name, row in first.items())
+        shown = ", ".join(f"{name!r} (row {row})" for name, row in first_rows.items())
         more = (
             f" and {len(classes) - _MAX_VALUES_SHOWN} more"
             if len(classes) > _MAX_VALUES_SHOWN
@@ -213,25 +221,25 @@ def prepare_label(
         )
         raise DataError(
             f"the label has {len(classes)} value{'s' * (len(classes) != 1)}, {shown}{more}: "
-            f"{complaint}"
+            f"{problem}"
         )
     for value in values:
-        if named[name := _name_class(content, value)] != value:
-            rows = [int(np.argmax(label == each)) + 1 for each in (value, named[name])]
+        if values_by_name[name := _name_class(schema, value)] != value:
+            rows = [int(np.argmax(label == each)) + 1 for each in (value, values_by_name[name])]
             raise DataError(
                 f"the label has two values that are both written {name!r}, in rows {rows[0]} and "
                 f"{rows[1]}: write them alike if they are one class, or else further apart"
             )
     if positive is not None:
-        if kind == "boolean":
+        if type_name == "boolean":
             positive = positive.lower()
         if len(classes) > 2:
             raise DataError(f"positive: is for two classes, not {len(classes)}; leave it out")
         if positive not in classes:
             raise DataError(f"the label has no value {positive!r}; it has {format_names(classes)}")
         classes.sort(key=lambda name: name == positive)
-    place = {named[name]: k for k, name in enumerate(classes)}
-    codes = np.array([place[value] for value in values], dtype=np.float64)
+    positions = {values_by_name[name]: k for k, name in enumerate(classes)}
+    codes = np.array([positions[value] for value in values], dtype=np.float64)
     coded = codes[np.searchsorted(values, label)]
     return replace(frame, label=coded, label_schema=NUMBER_SCHEMA), classes
 
@@ -239,28 +247,28 @@ def prepare_label(
 def encode_selected_labels(
     label: FloatArray, schema: ColumnSchema, classes: Sequence[str], rows: IndexArray
 ) -> FloatArray:
-    """Return the label of some rows, with these numbers, as `prepare_label` made it of all rows.
+    """Encode the label of selected rows as `prepare_label` encoded the label of all rows.
 
-    `classes` are what it found; none in a regression.
+    `classes` are the names that it returned; empty for a regression.
     """
-    gone = np.flatnonzero(np.isnan(label))
-    if len(gone):
-        raise DataError(f"the label of row {rows[gone[0]] + 1} is missing, and {_LABEL_CHANGED}")
+    missing = np.flatnonzero(np.isnan(label))
+    if len(missing):
+        raise DataError(f"the label of row {rows[missing[0]] + 1} is missing, and {_LABEL_CHANGED}")
     if not classes:
         return label
-    values, where = np.unique(label, return_inverse=True)
+    values, indices = np.unique(label, return_inverse=True)
     names = [_name_class(schema, value) for value in values]
-    place = {name: k for k, name in enumerate(classes)}
+    positions = {name: k for k, name in enumerate(classes)}
     for k, name in enumerate(names):
-        if name not in place:
-            row = rows[int(np.argmax(where == k))]
+        if name not in positions:
+            row = rows[int(np.argmax(indices == k))]
             raise DataError(f"the label of row {row + 1} is {name!r}, and {_LABEL_CHANGED}")
-    coded: FloatArray = np.array([place[name] for name in names], dtype=np.float64)[where]
+    coded: FloatArray = np.array([positions[name] for name in names], dtype=np.float64)[indices]
     return coded
 
 
 def _explain_class_count(n_found: int, n_expected: int | None) -> str:
-    """Say what is wrong with so many classes, if anything is."""
+    """Return an error text for a wrong number of classes; empty if it is right."""
     if n_found < 2:
         return "a classification needs two or more"
     if n_found > MAX_CLASSES:

@@ -1,14 +1,14 @@
 """Frames: named columns of the same samples, with ids and an optional label.
 
-All cells are numbers, NaN where they are missing; what they mean, the frame says. A table may also
-be taken column by column, where all of them at once are too much.
+All cells are numbers, NaN for a missing value; the schemas of a frame give their meaning. A
+`LazyFrame` reads one column at a time, for tables that do not fit in memory.
 
-An id is text, in one column or in several. What is compared between participants is its key: the
-text by the rules that all agree on, so that one writes "A. Smith " and another "a. smith". The id
-itself stays with its owner, who finds its rows by it.
+An id is text in one or more columns. Participants compare its match key: the text normalised by
+rules that all participants agree on, so that "A. Smith " and "a. smith" can match. The id itself
+stays with its owner.
 
-The whole number 7, the text "7" and the fraction 7.0 are one id: programs write the same column in
-all three ways, by chance.
+The integer 7, the text "7" and the float 7.0 are the same id, because programs write the same
+column in all three ways.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from privet.schema import is_printable
 from privet.spec.column_types import NUMBER_SCHEMA, ColumnSchema
 
 IdRule = Literal["strip", "casefold", "digits"]
-"""How a key is made of an id: without blanks around it, in small letters, of its digits alone."""
+"""A normalisation of ids: strip surrounding blanks, fold case, or keep only the digits."""
 ID_RULES: tuple[IdRule, ...] = get_args(IdRule)
 
 _EXAMPLES = 3
@@ -40,18 +40,18 @@ _BLOCK = 1 << 16
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ids:
-    """The ids of a table's rows, each once."""
+    """The unique ids of a table's rows."""
 
     names: tuple[str, ...]
-    """The columns that make an id, as their owner calls them."""
+    """The names of the id columns."""
     columns: tuple[pa.Array, ...]
-    """Their cells, as text."""
+    """The cells of the id columns, as text."""
     match_keys: pa.Array
-    """What is compared."""
+    """The normalised ids that participants compare."""
 
     @classmethod
     def from_texts(cls, texts: Iterable[object], name: str = "id") -> Ids:
-        """Return ids of one column, compared as they are."""
+        """Return ids of one column, compared without normalisation."""
         column = pa.array([str(text) for text in texts], pa.large_string())
         return cls((name,), (column,), column)
 
@@ -61,13 +61,13 @@ class Ids:
         columns: Mapping[str, pa.ChunkedArray],
         rules: Sequence[Sequence[IdRule]] | None = None,
     ) -> Ids:
-        """Return the ids that columns make, with the rules of each; refuse empty and double ones.
+        """Return the ids in these columns; raise DataError for empty and duplicate ids.
 
-        Without rules, ids are compared as they are.
+        `rules` are the normalisation rules of each column; None compares ids unchanged.
         """
         cells = tuple(_to_text(column, name) for name, column in columns.items())
-        apart = rules if rules is not None else [()] * len(cells)
-        parts = [_normalise(column, each) for column, each in zip(cells, apart, strict=True)]
+        column_rules = rules if rules is not None else [()] * len(cells)
+        parts = [_normalise(column, each) for column, each in zip(cells, column_rules, strict=True)]
         for name, part in zip(columns, parts, strict=True):
             _check_not_empty(name, part)
         ids = cls(tuple(columns), cells, parts[0] if len(parts) == 1 else _join_parts(parts))
@@ -87,37 +87,37 @@ class Ids:
         )
 
     def tolist(self) -> list[str]:
-        """Return the ids as their owner knows them; of several columns, what stands in each."""
+        """Return the original ids; the parts of an id in several columns are joined by commas."""
         if len(self.columns) == 1:
             found: list[str] = self.columns[0].to_pylist()
             return found
         return [", ".join(cells) for cells in zip(*self.to_columns(), strict=True)]
 
     def to_columns(self) -> list[list[str]]:
-        """Return the ids' columns, as their owner wrote them."""
+        """Return the id columns with their original text."""
         return [_to_strings(column) for column in self.columns]
 
     def iter_key_blocks(self) -> Iterator[list[bytes]]:
-        """Yield the keys in UTF-8, a block at a time: all at once would take much memory."""
+        """Yield the match keys in UTF-8, a block at a time to save memory."""
         for start in range(0, len(self), _BLOCK):
             block = self.match_keys.slice(start, _BLOCK)
             yield block.cast(pa.large_binary()).to_pylist()
 
     def digest(self, key: bytes = b"") -> bytes:
-        """Return a keyed digest of the keys, in order."""
+        """Return a digest of the match keys in order, keyed with `key`."""
         digest = hmac.new(key, digestmod=hashlib.sha256)
         for block in self.iter_key_blocks():
             digest.update(b"".join(len(k).to_bytes(4, "little") + k for k in block))
         return digest.digest()
 
     def find_mismatches(self, other: Ids) -> IndexArray:
-        """Return the rows whose keys differ from those of as many other ids."""
+        """Return the rows whose match keys differ from those of `other`, of the same length."""
         return np.flatnonzero(
             pc.not_equal(self.match_keys, other.match_keys).to_numpy(zero_copy_only=False)
         )
 
     def format_examples(self, rows: IndexArray) -> str:
-        """Return some of the ids, for a message to their owner."""
+        """Return a few of the ids, for an error message to their owner."""
         shown = ", ".join(repr(text) for text in self.take(rows[:_EXAMPLES]).tolist())
         return shown + (", ..." if len(rows) > _EXAMPLES else "")
 
@@ -125,26 +125,26 @@ class Ids:
         keys = (key for block in self.iter_key_blocks() for key in block)
         hashes = np.fromiter(map(hash, keys), np.int64, len(self))
         hashes.sort()
-        if (hashes[1:] != hashes[:-1]).all():  # with an eighth of the memory of all keys at once
+        if (hashes[1:] != hashes[:-1]).all():  # an eighth of the memory of all keys
             return
         codes = self.match_keys.dictionary_encode()
         if len(codes.dictionary) == len(self):
             return
-        number = codes.indices.to_numpy()
-        again = np.flatnonzero(np.bincount(number)[number] > 1)
-        first = number[again] == number[again[0]]
-        rows = " and ".join(str(row + 1) for row in again[first][:2])
-        count = len(np.unique(number[again]))
-        what = "id is" if count == 1 else "ids are"
-        samples = again[np.unique(number[again], return_index=True)[1]]
+        key_codes = codes.indices.to_numpy()
+        duplicates = np.flatnonzero(np.bincount(key_codes)[key_codes] > 1)
+        first = key_codes[duplicates] == key_codes[duplicates[0]]
+        rows = " and ".join(str(row + 1) for row in duplicates[first][:2])
+        count = len(np.unique(key_codes[duplicates]))
+        noun = "id is" if count == 1 else "ids are"
+        samples = duplicates[np.unique(key_codes[duplicates], return_index=True)[1]]
         raise DataError(
-            f"{count:,} {what} there more than once: {self.format_examples(samples)}; the first in "
+            f"{count:,} {noun} there more than once: {self.format_examples(samples)}; the first in "
             f"rows {rows}: keep one row of each"
         )
 
 
 def make_match_keys(ids: Sequence[Sequence[str]], rules: Sequence[Sequence[IdRule]]) -> list[str]:
-    """Return the keys of ids that somebody asks for, each given by its parts, whoever has them."""
+    """Return the match keys of ids in a request, each given by its parts."""
     if not ids:
         return []
     columns = [pa.array(part, pa.large_string()) for part in zip(*ids, strict=True)]
@@ -158,24 +158,24 @@ def _to_strings(column: pa.Array) -> list[str]:
 
 
 def _to_text(column: pa.ChunkedArray, name: str) -> pa.Array:
-    """Return cells as text, the same for a number whatever its type is."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column, kind = column.cast(kind.value_type), kind.value_type
-    if pa.types.is_floating(kind):
+    """Return cells as text, with the same text for a number of any type."""
+    arrow_type = column.type
+    if pa.types.is_dictionary(arrow_type):
+        column, arrow_type = column.cast(arrow_type.value_type), arrow_type.value_type
+    if pa.types.is_floating(arrow_type):
         column = _to_integers(column.cast(pa.float64()), name)
-    elif pa.types.is_decimal(kind):  # in which databases write whole numbers
+    elif pa.types.is_decimal(arrow_type):  # databases return whole numbers as decimals
         column = _to_whole_decimals(column, name)
     elif not (
-        pa.types.is_integer(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_date(kind)
-        or pa.types.is_null(kind)
+        pa.types.is_integer(arrow_type)
+        or pa.types.is_string(arrow_type)
+        or pa.types.is_large_string(arrow_type)
+        or pa.types.is_date(arrow_type)
+        or pa.types.is_null(arrow_type)
     ):
-        raise DataError(f"the id column {name!r} holds {kind}; ids are text or whole numbers")
+        raise DataError(f"the id column {name!r} holds {arrow_type}; ids are text or whole numbers")
     texts = column.cast(pa.large_string()).combine_chunks()
-    if isinstance(texts, pa.ChunkedArray):  # of no chunk at all
+    if isinstance(texts, pa.ChunkedArray):  # without any chunk
         texts = pa.array([], pa.large_string())
     return normalise_text(texts.fill_null(""))
 
@@ -202,7 +202,7 @@ def _to_whole_decimals(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 def _normalise(column: pa.Array, rules: Sequence[IdRule]) -> pa.Array:
     if not pc.all(pc.string_is_ascii(column)).as_py():
-        # An accent may be a letter of its own or part of one; both look the same.
+        # An accent may be a separate code point or part of its letter; both look the same.
         column = pc.utf8_normalize(column, form="NFC")
     for rule in rules:
         column = _RULE_FUNCTIONS[rule](column)
@@ -226,15 +226,15 @@ def _check_not_empty(name: str, column: pa.Array) -> None:
     blank = pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0)
     empty = np.flatnonzero(blank.to_numpy(zero_copy_only=False))
     if len(empty):
-        what = "row" if len(empty) == 1 else "rows"
+        noun = "row" if len(empty) == 1 else "rows"
         raise DataError(
-            f"the id column {name!r} is empty in {len(empty):,} {what}, first in row "
+            f"the id column {name!r} is empty in {len(empty):,} {noun}, first in row "
             f"{empty[0] + 1}: give every row an id, or leave it out"
         )
 
 
 def _join_parts(parts: Sequence[pa.Array]) -> pa.Array:
-    """Return one text a row from which all its parts can be told: each after its length."""
+    """Join the parts of each row injectively: the length precedes each part."""
     pieces = []
     for part in parts:
         pieces += [pc.utf8_length(part).cast(pa.large_string()), part]
@@ -247,16 +247,16 @@ class Frame:
 
     names: tuple[str, ...]
     columns: FloatArray
-    """A row a column, so that each column lies together in memory: (n_columns, n_samples)."""
+    """The cells, each column contiguous in memory: (n_columns, n_samples)."""
     ids: Ids | None = None
     label: FloatArray | None = None
     weight: FloatArray | None = None
-    """How much each row counts, relative to the others."""
+    """The weight of each row, relative to the others."""
     schemas: tuple[ColumnSchema, ...] = ()
-    """What each column means; all are numbers if nothing is said."""
+    """The schema of each column; all columns are numbers by default."""
     label_schema: ColumnSchema = NUMBER_SCHEMA
     warnings: tuple[str, ...] = ()
-    """What its owner should know of it."""
+    """Warnings about the table, for its owner."""
 
     def __post_init__(self) -> None:
         if self.columns.ndim != 2 or len(self.names) != len(self.columns):
@@ -274,17 +274,17 @@ class Frame:
                     f"column {number} is called {name!r}, which is no name; give it one, or write "
                     "the file without it (an index, perhaps)"
                 )
-        for what, values in (
+        for noun, values in (
             ("ids", self.ids),
             ("labels", self.label),
             ("weights", self.weight),
         ):
             if values is not None and len(values) != self.n_samples:
-                raise DataError(f"{len(values)} {what} for a table of {self.n_samples} rows")
+                raise DataError(f"{len(values)} {noun} for a table of {self.n_samples} rows")
 
     @property
     def n_samples(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return int(self.columns.shape[1])
 
     def select(self, names: Sequence[str]) -> Frame:
@@ -314,39 +314,41 @@ class Frame:
         )
 
     def to_lazy(self) -> LazyFrame:
-        """Return the same, to be taken column by column."""
+        """Return the same data as a `LazyFrame`."""
         columns = zip(self.names, self.schemas, self.columns, strict=True)
-        each = tuple(
-            LazyColumn(name, content, partial(np.asarray, x)) for name, content, x in columns
+        lazy_columns = tuple(
+            LazyColumn(name, schema, partial(np.asarray, cells)) for name, schema, cells in columns
         )
-        return LazyFrame(each, replace(self, names=(), columns=self.columns[:0], schemas=()))
+        return LazyFrame(
+            lazy_columns, replace(self, names=(), columns=self.columns[:0], schemas=())
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LazyColumn:
-    """One column of a table, whose cells are somewhere."""
+    """One column of a table, whose cells are read on demand."""
 
     name: str
     schema: ColumnSchema
     read: Callable[[], FloatArray]
-    """Returns its cells, which are not to be changed."""
+    """Returns the cells, which the caller must not change."""
 
     def take(self, rows: IndexArray | slice) -> LazyColumn:
-        """Return the cells of these rows, in that order."""
+        """Return a column of these rows, in that order."""
         return replace(self, read=lambda: self.read()[rows])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LazyFrame:
-    """A table that is taken column by column."""
+    """A table that is read column by column."""
 
     columns: tuple[LazyColumn, ...]
     row_data: Frame
-    """All the rest of it: ids, label, weights, warnings."""
+    """Ids, label, weights and warnings, in a frame without columns."""
 
     @property
     def n_samples(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.row_data.n_samples
 
     def take(self, rows: IndexArray) -> LazyFrame:
@@ -354,17 +356,17 @@ class LazyFrame:
         return LazyFrame(tuple(c.take(rows) for c in self.columns), self.row_data.take(rows))
 
     def collect(self) -> Frame:
-        """Return all columns at once."""
+        """Read all columns into memory."""
         columns = np.empty((len(self.columns), self.n_samples))
         for target, column in zip(columns, self.columns, strict=True):
             target[:] = column.read()
         names = tuple(column.name for column in self.columns)
-        contents = tuple(column.schema for column in self.columns)
-        return replace(self.row_data, names=names, columns=columns, schemas=contents)
+        schemas = tuple(column.schema for column in self.columns)
+        return replace(self.row_data, names=names, columns=columns, schemas=schemas)
 
 
 def format_names(names: Sequence[str], max_shown: int = 12) -> str:
-    """Return names for an error message, not too many of them."""
+    """Return names for an error message, shortened to `max_shown`."""
     shown = ", ".join(repr(str(name)) for name in names[:max_shown])
     return (
         shown + (f" and {len(names) - max_shown} more" if len(names) > max_shown else "") or "none"
@@ -372,7 +374,7 @@ def format_names(names: Sequence[str], max_shown: int = 12) -> str:
 
 
 def check_unique(names: Sequence[str], noun: str) -> None:
-    """Raise DataError unless the names all differ."""
+    """Raise DataError unless all names differ."""
     array = np.asarray(names, dtype=np.str_)
     order = np.argsort(array, kind="stable")
     repeats = np.flatnonzero(array[order][1:] == array[order][:-1])

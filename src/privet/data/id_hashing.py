@@ -1,11 +1,11 @@
-"""Keyed hashes of ids, and the tags that stand for ids in comparisons.
+"""Keyed hashes of ids, and the tags that represent ids in sample alignment.
 
-The processes are not of `multiprocessing`, which forks a process with its threads, or starts one by
-running the caller's script again.
+Under a key, an id has two tags and an order number of 64 bits each: the 24 bytes of one keyed
+BLAKE2b hash. To a party without the key these are random numbers, and it cannot tell which two tags
+belong to the same id, or which order number belongs to them.
 
-Under a key, an id has two tags and an order number: the 24 bytes of one keyed BLAKE2b, 64 bits
-each. To whoever has not got the key they are random numbers, and nothing tells which two tags are
-of one id, or which order number goes with them.
+The hash processes do not use `multiprocessing`, which would fork the caller with its threads, or
+run the caller's script again to start a process.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _MAX_PROCESSES = 16
 
 
 def count_hash_processes() -> int:
-    """Return how many processes can work at the same time."""
+    """Return the number of hash processes that can run in parallel."""
     try:
-        found = len(os.sched_getaffinity(0))
+        available = len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
-        found = os.cpu_count() or 1
-    return min(found, _MAX_PROCESSES)
+        available = os.cpu_count() or 1
+    return min(available, _MAX_PROCESSES)
 
 
 def hash_texts(texts: Iterable[bytes], key: bytes, purpose: bytes) -> bytes:
-    """Return the keyed hashes of texts of some kind, one behind the other."""
+    """Return the concatenated keyed hashes of texts; `purpose` separates uses of one key."""
     start = hashlib.blake2b(digest_size=HASH_BYTES, key=key, person=purpose)
     digests = []
     for text in texts:
-        each = start.copy()  # which saves hashing the key again
+        each = start.copy()  # saves hashing the key again
         each.update(text)
         digests.append(each.digest())
     return b"".join(digests)
@@ -73,17 +73,17 @@ def hash_blocks(
         for _ in range(processes):
             idle.put(stack.enter_context(contextlib.closing(_HashProcess(key, purpose))))
         pool = stack.enter_context(ThreadPoolExecutor(processes))
-        waiting: deque[Future[bytes]] = deque()
+        pending: deque[Future[bytes]] = deque()
         for block in blocks:
-            waiting.append(pool.submit(hash_block, block))
-            if len(waiting) > 2 * processes:  # not all at once, for memory's sake
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+            pending.append(pool.submit(hash_block, block))
+            if len(pending) > 2 * processes:  # to bound the memory
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
 
 class _HashProcess:
-    """A process that hashes: a block in, its hashes out."""
+    """A subprocess that receives blocks of texts and returns their hashes."""
 
     def __init__(self, key: bytes, purpose: bytes) -> None:
         path = os.pathsep.join(sys.path)
@@ -92,7 +92,7 @@ class _HashProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
-            start_new_session=True,  # whoever interrupts us means us, and we end it
+            start_new_session=True,  # Ctrl-C must reach only the parent, which ends it
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -106,19 +106,19 @@ class _HashProcess:
                 _write(self._stdin, self._handshake_texts)
                 self._handshake_texts = []
             _write(self._stdin, texts)
-            found = self._stdout.read(HASH_BYTES * len(texts))
+            hashes = self._stdout.read(HASH_BYTES * len(texts))
         except OSError:
-            found = b""
-        if len(found) != HASH_BYTES * len(texts):
+            hashes = b""
+        if len(hashes) != HASH_BYTES * len(texts):
             raise UnavailableError(
                 "a process that hashed ids was ended from outside: see whether memory ran out, "
                 "and start again"
             )
-        return found
+        return hashes
 
     def close(self) -> None:
         """End the process."""
-        self._process.kill()  # it has nothing to lose
+        self._process.kill()  # it has no state to save
         for pipe in (self._stdin, self._stdout):
             with contextlib.suppress(OSError):
                 pipe.close()
@@ -126,27 +126,27 @@ class _HashProcess:
 
 
 def run_hash_process() -> None:
-    """Hash what comes on stdin, as a process of its own."""
+    """Hash the texts from stdin to stdout: the main function of a hash process."""
     source, target = sys.stdin.buffer, sys.stdout.buffer
-    first = _read(source)
-    if first is None:
+    handshake = _read(source)
+    if handshake is None:
         return
-    key, kind = first
+    key, purpose = handshake
     with contextlib.suppress(BrokenPipeError):
         while (texts := _read(source)) is not None:
-            target.write(hash_texts(texts, key, kind))
+            target.write(hash_texts(texts, key, purpose))
             target.flush()
 
 
 def _write(pipe: IO[bytes], texts: Sequence[bytes]) -> None:
-    """Write how many texts there are, how long each is, and all of them."""
+    """Write the number of texts, their lengths and their content."""
     lengths = np.fromiter(map(len, texts), np.uint64, len(texts))
     pipe.write(np.uint64(len(texts)).tobytes() + lengths.tobytes() + b"".join(texts))
     pipe.flush()
 
 
 def _read(pipe: IO[bytes]) -> list[bytes] | None:
-    """Return texts as they were written; None when there are no more."""
+    """Read texts as `_write` wrote them; return None at the end."""
     count = int.from_bytes(pipe.read(8), "little")
     lengths = np.frombuffer(pipe.read(8 * count), np.uint64)
     if not count or len(lengths) != count:
@@ -160,7 +160,7 @@ def _read(pipe: IO[bytes]) -> list[bytes] | None:
 TagArray = npt.NDArray[np.uint64]
 
 _ID_PURPOSE, _DUMMY_PURPOSE = b"privet id", b"privet dummy"
-# A process hashes about two million ids a second, and takes half a second to start.
+# A process hashes about two million ids a second and needs half a second to start.
 _PARALLEL_THRESHOLD = 1 << 22
 _AS_HASHED = np.dtype("<u8")  # the same numbers on every machine
 
@@ -170,20 +170,20 @@ class Tags:
     """The tags and order numbers of some ids."""
 
     pairs: TagArray
-    """Two tags of each: (ids, 2)."""
+    """Two tags of each id: (ids, 2)."""
     order_numbers: TagArray
-    """By which those who have the key order them: (ids,)."""
+    """The sort key of each id, for parties that have the key: (ids,)."""
 
     @classmethod
     def from_ids(cls, ids: Ids, key: bytes, processes: int | None = None) -> Tags:
-        """Return those of ids, hashed in several processes where that pays, or in as many."""
+        """Hash ids, in `processes` processes or, by default, in several if there are many ids."""
         if processes is None:
             processes = count_hash_processes() if len(ids) >= _PARALLEL_THRESHOLD else 1
         return cls._read(hash_blocks(ids.iter_key_blocks(), key, _ID_PURPOSE, processes), len(ids))
 
     @classmethod
     def make_dummies(cls, count: int, key: bytes) -> Tags:
-        """Return those of ids that nobody has, and everybody who has the key knows."""
+        """Return the tags of dummy ids, known to every key holder and held by no participant."""
         numbers = [number.to_bytes(8, "little") for number in range(count)]
         return cls._read([hash_texts(numbers, key, _DUMMY_PURPOSE)], count)
 

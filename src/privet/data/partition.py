@@ -1,4 +1,4 @@
-"""Cutting one table the way experiments need it: rows into train and test, columns over parties."""
+"""Partitions of one table for experiments: rows into train and test, columns over parties."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from privet.schema import Config, check_name
 from privet.spec.column_types import is_match
 
 DEFAULT_TEST_SIZE = 0.2
-"""The share of the rows that is set aside for testing: the paper's split is 80:20."""
+"""The fraction of rows for testing: the paper splits 80:20."""
 DEFAULT_N_PARTIES = 4
-"""Over how many parties columns are spread where nobody says whose they are: the paper's number."""
+"""The default number of parties, as in the paper."""
 UNASSIGNED = "nobody"
-"""Who gets the columns that nobody shall have."""
+"""The owner of columns that no participant receives."""
 
 ColumnOwnership = dict[str, tuple[str, ...]]
-"""The columns of each participant, in the order of the table; the last one has the label."""
+"""The columns of each participant, in table order; the last participant has the label."""
 
 
 class ColumnPartition(Config):
-    """Whose the columns of a table are, as somebody writes it down."""
+    """An ownership map of columns, as written in a TOML file."""
 
     columns: dict[str, list[str]]
     """Names of columns, or patterns of them, by participant: see `assign_columns`."""
@@ -36,7 +36,7 @@ class ColumnPartition(Config):
 
 @dataclass(frozen=True)
 class PartyFrame:
-    """A participant's name and what it holds. The active one's frame has a label."""
+    """The name and the data of a participant. Only the label holder's frame has a label."""
 
     name: str
     frame: Frame
@@ -52,8 +52,8 @@ def split_rows(
 ) -> tuple[Frame, Frame]:
     """Return training and test rows, shuffled by `seed`.
 
-    Stratified, both have the same share of each class of the label, as nearly as numbers allow.
-    Where classes are named, each has training rows.
+    With `stratify`, both parts have nearly the same fraction of each class. If `classes` is set,
+    every class must have training rows.
     """
     from sklearn.model_selection import train_test_split
 
@@ -83,7 +83,7 @@ def split_rows(
 
 
 def _check_classes(label: FloatArray, classes: Sequence[str]) -> None:
-    """Raise DataError unless every class has a row for either part."""
+    """Raise DataError unless every class has a row for each part."""
     values, counts = np.unique(label, return_counts=True)
     rarest = int(np.argmin(counts))
     if counts[rarest] < 2:
@@ -96,14 +96,14 @@ def _check_classes(label: FloatArray, classes: Sequence[str]) -> None:
 
 
 def split_frame(frame: Frame, n_parties: int) -> list[PartyFrame]:
-    """Spread the columns evenly over party1 to partyN; the label goes to the last, as active."""
+    """Spread the columns evenly over party1 to partyN; the last is the label holder."""
     return split_by_ownership(frame, spread_columns_evenly(frame.names, n_parties))
 
 
 def spread_columns_evenly(
     names: Sequence[str], n_parties: int, active: str | None = None
 ) -> ColumnOwnership:
-    """Spread columns evenly over party1 to partyN; the last has the label, or who is `active`."""
+    """Spread columns evenly over party1 to partyN; `active`, by default the last, has the label."""
     if n_parties < 2:
         raise ParameterError(f"parties: a federation has at least 2, got {n_parties}")
     if len(names) < n_parties - 1:
@@ -120,13 +120,13 @@ def spread_columns_evenly(
 def assign_columns(
     names: Sequence[str], patterns_by_party: Mapping[str, Sequence[str]], active: str | None = None
 ) -> ColumnOwnership:
-    """Give every column to the participant who wants it, by its name or by a pattern.
+    """Assign every column to a participant, by its name or by a pattern.
 
-    In a pattern, * stands for any characters and ? for one. Every column is wanted once; those
-    that nobody shall have are wanted by `nobody`. The last participant has the label, or who is
-    `active`; it alone may want no columns.
+    In a pattern, * matches any characters and ? matches one. Every column must be assigned exactly
+    once; columns to leave out are assigned to `nobody`. `active`, by default the last participant,
+    has the label; only the label holder can have no columns.
     """
-    taken: dict[str, tuple[str, str]] = {}
+    assigned: dict[str, tuple[str, str]] = {}
     for party, patterns in patterns_by_party.items():
         check_name(party)
         if party == DEALER_NAME:
@@ -135,29 +135,29 @@ def assign_columns(
             )
         for pattern in patterns:
             for name in _match_columns(names, party, pattern):
-                if name in taken:
-                    other, by = taken[name]
+                if name in assigned:
+                    other, by = assigned[name]
                     raise ParameterError(
                         f"columns: {name!r} is given twice, to {other} by {by!r} and to {party} by "
                         f"{pattern!r}: every column belongs to one participant"
                     )
-                taken[name] = party, pattern
-    left = [name for name in names if name not in taken]
-    if left:
+                assigned[name] = party, pattern
+    unassigned = [name for name in names if name not in assigned]
+    if unassigned:
         raise ParameterError(
-            f"columns: {format_names(left)} left over: give each to a participant, or drop it by "
-            f"giving it to {UNASSIGNED!r}"
+            f"columns: {format_names(unassigned)} left over: give each to a participant, or drop "
+            f"it by giving it to {UNASSIGNED!r}"
         )
-    held = {
-        party: tuple(name for name in names if taken[name][0] == party)
+    ownership = {
+        party: tuple(name for name in names if assigned[name][0] == party)
         for party in patterns_by_party
         if party != UNASSIGNED
     }
-    return _put_label_holder_last(held, active)
+    return _put_label_holder_last(ownership, active)
 
 
 def _match_columns(names: Sequence[str], party: str, pattern: str) -> list[str]:
-    """Return the columns that a name or a pattern stands for."""
+    """Return the columns that a name or a pattern matches."""
     if pattern in names:
         return [pattern]
     found = [name for name in names if is_match(name, pattern)]
@@ -170,7 +170,7 @@ def _match_columns(names: Sequence[str], party: str, pattern: str) -> list[str]:
 
 
 def _put_label_holder_last(ownership: ColumnOwnership, active: str | None) -> ColumnOwnership:
-    """Move the label's holder to the end; raise ParameterError if somebody else has nothing."""
+    """Move the label holder to the end; raise ParameterError if another one has no column."""
     if len(ownership) < 2:
         raise ParameterError(
             "columns: a federation has at least 2 participants, here it has "
@@ -191,7 +191,7 @@ def _put_label_holder_last(ownership: ColumnOwnership, active: str | None) -> Co
 
 
 def split_by_ownership(frame: Frame, ownership: ColumnOwnership) -> list[PartyFrame]:
-    """Return what each participant holds of a table; the last one has the label."""
+    """Return the part of a table that each participant holds; the last one has the label."""
     *passive, active = (
         PartyFrame(party, frame.select(names)) for party, names in ownership.items()
     )
@@ -215,10 +215,10 @@ def check_same_rows(parties: Sequence[PartyFrame]) -> None:
             )
         if first.frame.ids is None or other.frame.ids is None:
             continue
-        differs = first.frame.ids.find_mismatches(other.frame.ids)
-        if len(differs):
-            row = int(differs[0])
+        mismatches = first.frame.ids.find_mismatches(other.frame.ids)
+        if len(mismatches):
+            row = int(mismatches[0])
             raise DataError(
                 f"row {row + 1} has another id at {other.name} than at {first.name} "
-                f"({len(differs)} rows differ): sort both by id and drop what is not in both"
+                f"({len(mismatches)} rows differ): sort both by id and drop what is not in both"
             )

@@ -1,8 +1,8 @@
-"""Readers of frames: from tables, from selected rows, and from inline rows in JSON.
+"""Reading of frames from tables, from selected rows of a table, and from inline rows in JSON.
 
-Rows come in batches, and cells go to a store, from which columns are taken one at a time: reading
-takes little memory, however large the table is. Every complaint says where: the table, the column,
-the row (the first is row 1).
+Rows are read in batches into a store that spills to disk, and columns are then read one at a time,
+so memory does not grow with the table. Every error names the table, the column and the row, counted
+from 1.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from privet.schema import quote_untrusted
 from privet.spec.column_types import NUMBER, NUMBER_SCHEMA, ColumnType, ColumnTypeName
 
 Cell = str | bool | int | float | None
-"""A missing one is None."""
+"""The value of an inline cell; None if it is missing."""
 _INT64_LIMIT = 1 << 63
 
 
 class InlineRows:
-    """Cells of named columns. Text is read as the cells of their owner's table are."""
+    """Rows in a request, as cells by column name. Text is parsed as in the participant's table."""
 
     def __init__(self, table_spec: TableSpec, rows: Sequence[Mapping[str, Cell]]) -> None:
         self._table_spec = table_spec
@@ -44,9 +44,9 @@ class InlineRows:
         return len(self._rows)
 
     def encode(self, encoders: Sequence[Encoder]) -> FloatArray:
-        """Return what encoders make of them, (features, rows).
+        """Return the features of the rows: (features, rows).
 
-        Raises DataError that names a column and a row, the first of which is row 1.
+        Raises DataError that names the column and the row, counted from 1.
         """
         if self._cached_features is None or self._cached_features[0] is not encoders:
             self._cached_features = encoders, self._encode(encoders)
@@ -55,16 +55,16 @@ class InlineRows:
     def _encode(self, encoders: Sequence[Encoder]) -> FloatArray:
         names = [encoder.column for encoder in encoders]
         self._check_names(names)
-        columns, contents = np.empty((len(names), len(self))), []
+        columns, schemas = np.empty((len(names), len(self))), []
         for encoder, target in zip(encoders, columns, strict=True):
-            name, described = encoder.column, self._table_spec
-            cells = _InlineColumnBuilder(
-                name, encoder.column_type, described.get_missing_texts(name), described.decimal
+            name, spec = encoder.column, self._table_spec
+            builder = _InlineColumnBuilder(
+                name, encoder.column_type, spec.get_missing_texts(name), spec.decimal
             )
-            cells.append(_to_arrow_array(name, [row[name] for row in self._rows]))
-            target[:] = cells.read()
-            contents.append(cells.schema)
-        frame = Frame(tuple(names), columns, schemas=tuple(contents))
+            builder.append(_to_arrow_array(name, [row[name] for row in self._rows]))
+            target[:] = builder.read()
+            schemas.append(builder.schema)
+        frame = Frame(tuple(names), columns, schemas=tuple(schemas))
         return encode_frame(frame, encoders).columns
 
     def _check_names(self, names: Sequence[str]) -> None:
@@ -78,12 +78,12 @@ class InlineRows:
                     f"row {number}: {quote_untrusted(unknown)!r} is no column of the model; there "
                     f"are {format_names(names)}"
                 )
-            lacking = next(name for name in names if name not in row)
-            raise DataError(f"row {number}: {lacking!r} is required; null where it is missing")
+            missing = next(name for name in names if name not in row)
+            raise DataError(f"row {number}: {missing!r} is required; null where it is missing")
 
 
 class _InlineColumnBuilder(ColumnBuilder):
-    """Cells of somebody who cannot change how the table is described, and writes JSON."""
+    """Cells of a client that writes JSON and cannot change the table specification."""
 
     missing_cell_advice = "write null"
 
@@ -96,35 +96,35 @@ class _InlineColumnBuilder(ColumnBuilder):
         return self._describe_cell_format(column_type)
 
     def _describe_cell_format(self, column_type: ColumnType | None) -> str:
-        """Say how a cell is written."""
-        name = "category" if column_type is None else column_type.name
-        how = {
+        """Return advice on how to write a cell."""
+        type_name = "category" if column_type is None else column_type.name
+        format_text = {
             "number": "a number, as 12.5",
             "boolean": "true or false",
             "date": "text, as 2020-12-31",
             "time": "text, as 2020-12-31 23:59:59",
-        }.get(name, "text")
+        }.get(type_name, "text")
         if column_type is not None and column_type.date_format:
-            how = f"text of the form {column_type.date_format}"
-        return f"write {how}, or null where it is missing"
+            format_text = f"text of the form {column_type.date_format}"
+        return f"write {format_text}, or null where it is missing"
 
 
 def _to_arrow_array(name: str, cells: Sequence[Cell]) -> pa.Array:
-    """Return cells as an array of the type that all of them have."""
-    kinds = {type(cell) for cell in cells if cell is not None}
-    if kinds <= {str}:
+    """Return cells as an array of their common type."""
+    types = {type(cell) for cell in cells if cell is not None}
+    if types <= {str}:
         return pa.array(cells, pa.large_string())
-    if kinds == {bool}:
+    if types == {bool}:
         return pa.array(cells, pa.bool_())
-    if kinds == {int} and all(cell is None or abs(int(cell)) < _INT64_LIMIT for cell in cells):
+    if types == {int} and all(cell is None or abs(int(cell)) < _INT64_LIMIT for cell in cells):
         return pa.array(cells, pa.int64())
-    if kinds <= {int, float}:
+    if types <= {int, float}:
         return pa.array([_to_double(cell) for cell in cells], pa.float64())
     raise DataError(f"column {name!r} mixes text, numbers and truth values: write all alike")
 
 
 def _to_double(cell: Cell) -> float | None:
-    """Return a number as a double; infinity, which nobody takes, if it is too large for one."""
+    """Return a number as a double; infinity, which is rejected later, if it is too large."""
     try:
         return None if cell is None else float(cell)
     except OverflowError:
@@ -132,7 +132,7 @@ def _to_double(cell: Cell) -> float | None:
 
 
 class SelectedRowsSource(TableSource):
-    """The rows of another source with these numbers, counted from 0, each once and sorted."""
+    """Selected rows of another source: unique, sorted positions, counted from 0."""
 
     def __init__(self, source: TableSource, rows: IndexArray) -> None:
         if (np.diff(rows) <= 0).any() or (len(rows) and rows[0] < 0):
@@ -142,16 +142,16 @@ class SelectedRowsSource(TableSource):
         self._rows = rows
 
     def read_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Read these columns of the rows that are selected."""
+        """Read these columns of the selected rows."""
         return self._source.read_selected(columns, self._rows)
 
     @property
     def n_rows(self) -> int:
-        """How many rows are selected."""
+        """The number of selected rows."""
         return len(self._rows)
 
     def get_plain_type(self, name: str) -> pa.DataType:
-        """Return the type that a column comes in, as it would with all rows."""
+        """Return the plain type of a column, as for all rows."""
         return self._source.get_plain_type(name)
 
 
@@ -160,60 +160,64 @@ CHANGED_TABLE_MESSAGE = (
     "other rows than before are in these places: the table changed while it was in use, or a query "
     "has no ORDER BY; see to that, and start again"
 )
-_FEW = 10  # rows, whose values may all differ by chance
+_FEW = 10  # rows: the values of so few can all differ by chance
 _SAMPLE = 1000
 
 
 def read_frame(path: str | Path, **options: Any) -> Frame:
-    """Read a file; the keywords are the keys of `TableSpec`."""
+    """Read a file; the keyword arguments are the keys of `TableSpec`."""
     return read_table(TableSpec(path=str(path), **options))
 
 
 def read_table(table_spec: TableSpec, rules: IdRules | None = None) -> Frame:
-    """Read a table as its owner describes it, into memory; ids are compared by these rules."""
+    """Read a table into memory; `rules` normalise its ids."""
     return read_lazy_frame(table_spec, rules).collect()
 
 
 def read_lazy_frame(table_spec: TableSpec, rules: IdRules | None = None) -> LazyFrame:
-    """Read a table whose columns are to be taken one at a time."""
+    """Read a table whose columns can then be read one at a time."""
     source, store = _open(table_spec), SpillStore()
     with locate_errors(source.display_name):
         features = table_spec.select_features(source.list_columns())
-    cells = [
+    builders = [
         _make_column_builder(table_spec, name, store=store)
         for name in (*features, *table_spec.target_columns)
     ]
-    rows, ids = _read(source, cells, table_spec.id_columns)
+    n_rows, ids = _read(source, builders, table_spec.id_columns)
     with locate_errors(source.display_name):
-        for column in cells[: len(features)]:
+        for column in builders[: len(features)]:
             _check_not_id(column)
-        warnings = [warning for column in cells for warning in column.warnings]
-        warnings += _warn_about_ids(cells[: len(features)])
-        said = tuple(f"{source.display_name}: {warning}" for warning in warnings)
-        found = Ids.from_columns(ids, rules) if ids else None
+        warnings = [warning for column in builders for warning in column.warnings]
+        warnings += _warn_about_ids(builders[: len(features)])
+        located_warnings = tuple(f"{source.display_name}: {warning}" for warning in warnings)
+        found_ids = Ids.from_columns(ids, rules) if ids else None
     del ids
     _release_memory()
-    return _make_lazy_frame(table_spec, cells, len(features), rows, found, said)
+    return _make_lazy_frame(
+        table_spec, builders, len(features), n_rows, found_ids, located_warnings
+    )
 
 
 def read_new_rows(
     table_spec: TableSpec, encoders: Sequence[Encoder], rules: IdRules | None = None
 ) -> Frame:
-    """Read rows to predict: the features that encoders make of the columns they know."""
-    # They may come in another format than the table that is described.
+    """Read rows to predict, and encode the columns that have encoders."""
+    # The format can differ from that of the table in the specification.
     source = open_source(table_spec.location, table_spec, strict=False)
     with locate_errors(source.display_name):
         for encoder in encoders:
             _check_category_type(source, encoder)
-    missing, store = table_spec.get_missing_texts, SpillStore()
-    cells = [
-        ColumnBuilder(e.column, e.column_type, missing(e.column), table_spec.decimal, store=store)
+    get_missing_texts, store = table_spec.get_missing_texts, SpillStore()
+    builders = [
+        ColumnBuilder(
+            e.column, e.column_type, get_missing_texts(e.column), table_spec.decimal, store=store
+        )
         for e in encoders
     ]
-    rows, ids = _read(source, cells, table_spec.id_columns)
+    n_rows, ids = _read(source, builders, table_spec.id_columns)
     with locate_errors(source.display_name):
-        found = Ids.from_columns(ids, rules) if ids else None
-        table = _make_lazy_frame(table_spec, cells, len(cells), rows, found)
+        found_ids = Ids.from_columns(ids, rules) if ids else None
+        table = _make_lazy_frame(table_spec, builders, len(builders), n_rows, found_ids)
         return encode_frame(table.collect(), encoders)
 
 
@@ -224,42 +228,45 @@ def read_selected_rows(
     label_type: ColumnType | None = None,
     rules: IdRules | None = None,
 ) -> LazyFrame:
-    """Read some rows, sorted, of a table that was read before: their numbers count from 0.
+    """Read selected rows of a table that was read before: sorted positions, counted from 0.
 
-    Their columns are those that encoders know, of the kinds that they were found to be then; so is
-    the label, if the table has one. They have ids if rules to compare them by are given.
+    The columns are those of the encoders, with the types that were found then, and the label, if
+    the table has one. The rows have ids if `rules` is set.
     """
     source = SelectedRowsSource(_open(table_spec), rows)
-    kinds = {encoder.column: encoder.column_type for encoder in encoders}
+    column_types = {encoder.column: encoder.column_type for encoder in encoders}
     if table_spec.label is not None and label_type is not None:
-        kinds[table_spec.label] = label_type
+        column_types[table_spec.label] = label_type
     if table_spec.weight is not None:
-        kinds[table_spec.weight] = NUMBER
+        column_types[table_spec.weight] = NUMBER
     store = SpillStore()
-    cells = [
-        _make_column_builder(table_spec, name, kind, rows, store) for name, kind in kinds.items()
+    builders = [
+        _make_column_builder(table_spec, name, column_type, rows, store)
+        for name, column_type in column_types.items()
     ]
     id_columns = table_spec.id_columns if rules is not None else []
-    ids = _read(source, cells, id_columns)[1] if cells or id_columns else {}
+    ids = _read(source, builders, id_columns)[1] if builders or id_columns else {}
     with locate_errors(source.display_name):
         try:
-            found = Ids.from_columns(ids, rules) if ids else None
-        except DataError:  # which would count rows from the first of these
+            found_ids = Ids.from_columns(ids, rules) if ids else None
+        except DataError:  # its row numbers would count only the selected rows
             raise DataError(CHANGED_TABLE_MESSAGE) from None
     del ids
     _release_memory()
-    return _make_lazy_frame(table_spec, cells, len(encoders), len(rows), found)
+    return _make_lazy_frame(table_spec, builders, len(encoders), len(rows), found_ids)
 
 
 def _check_category_type(source: TableSource, encoder: Encoder) -> None:
-    """Refuse numbers where there was text: they would all be categories that nobody knows."""
+    """Reject numbers in a column that was text in training: all would be unknown categories."""
     if encoder.column_type.name != "category" or encoder.column not in source.list_columns():
         return
-    kind = source.get_plain_type(encoder.column)
-    if map_arrow_type(kind) is not None and not any(map(is_ambiguous_category, encoder.categories)):
+    arrow_type = source.get_plain_type(encoder.column)
+    if map_arrow_type(arrow_type) is not None and not any(
+        map(is_ambiguous_category, encoder.categories)
+    ):
         raise DataError(
-            f"column {encoder.column!r} holds {kind}, and was text when the model was trained: "
-            "change the table"
+            f"column {encoder.column!r} holds {arrow_type}, and was text when the model was "
+            "trained: change the table"
         )
 
 
@@ -279,33 +286,40 @@ def _make_column_builder(
     row_numbers: IndexArray | None = None,
     store: SpillStore | None = None,
 ) -> ColumnBuilder:
-    """Return what takes in a column, of which some rows are read if it was read before."""
+    """Return a builder for a column, with `fitted_type` and `row_numbers` for selected rows."""
     declared = NUMBER if name == table_spec.weight else table_spec.get_declared_type(name)
     missing = table_spec.get_missing_texts(name)
-    said = name, declared, missing, table_spec.decimal
-    return ColumnBuilder(*said, fitted_type=fitted_type, numbers=row_numbers, store=store)
+    return ColumnBuilder(
+        name,
+        declared,
+        missing,
+        table_spec.decimal,
+        fitted_type=fitted_type,
+        row_numbers=row_numbers,
+        store=store,
+    )
 
 
 def _read(
     source: TableSource, builders: Sequence[ColumnBuilder], id_columns: Sequence[str]
 ) -> tuple[int, dict[str, pa.ChunkedArray]]:
-    """Take in all rows; return how many there are, and the columns of ids."""
-    rows = 0
+    """Read all rows into the builders; return the number of rows, and the id columns."""
+    n_rows = 0
     ids: dict[str, list[pa.Array]] = {name: [] for name in id_columns}
-    wanted = [*(column.name for column in builders), *ids]
-    for batch in source.iter_batches(wanted):
+    names = [*(column.name for column in builders), *ids]
+    for batch in source.iter_batches(names):
         with locate_errors(source.display_name):
             for column in builders:
                 column.append(batch[column.name])
         for name, chunks in ids.items():
             chunks.append(batch[name])
-        rows += batch.num_rows
+        n_rows += batch.num_rows
     _release_memory()
-    return rows, {name: pa.chunked_array(chunks) for name, chunks in ids.items()}
+    return n_rows, {name: pa.chunked_array(chunks) for name, chunks in ids.items()}
 
 
 def _release_memory() -> None:
-    """Give memory back that Arrow took to read, and would keep."""
+    """Release the memory that Arrow keeps after reading."""
     pa.default_memory_pool().release_unused()
 
 
@@ -317,9 +331,9 @@ def _make_lazy_frame(
     ids: Ids | None,
     warnings: tuple[str, ...] = (),
 ) -> LazyFrame:
-    """Return a table that was taken in: so many features, then the label or weights."""
-    answers = {column.name: column for column in builders[n_features:]}
-    label, weight = answers.get(table_spec.label or ""), answers.get(table_spec.weight or "")
+    """Return the table in the builders: first `n_features` features, then label and weight."""
+    targets = {column.name: column for column in builders[n_features:]}
+    label, weight = targets.get(table_spec.label or ""), targets.get(table_spec.weight or "")
     frame = Frame(
         names=(),
         columns=np.empty((0, n_rows)),
@@ -335,14 +349,14 @@ def _make_lazy_frame(
 
 
 def _check_not_id(builder: ColumnBuilder) -> None:
-    """Refuse categories of which no two rows have the same, and whole numbers called `id`."""
-    name, kind = builder.name, builder.schema.column_type
-    if kind.name == "category" and _FEW <= builder.n_rows == len(builder.categories):
+    """Reject a column with a different category in every row, and unique integers named `id`."""
+    name, column_type = builder.name, builder.schema.column_type
+    if column_type.name == "category" and _FEW <= builder.n_rows == len(builder.categories):
         raise DataError(
             f"column {name!r} has another category in each of {builder.n_rows:,} rows, so nothing "
             "can be learned from it: leave it out (drop), or is it the id?"
         )
-    if name.casefold() == "id" and kind == NUMBER and _is_all_distinct(builder.read()):
+    if name.casefold() == "id" and column_type == NUMBER and _is_all_distinct(builder.read()):
         raise DataError(
             f"column {name!r} holds ids, which are no feature: name it as such (id), or leave it "
             "out (drop)"
@@ -350,7 +364,7 @@ def _check_not_id(builder: ColumnBuilder) -> None:
 
 
 def _warn_about_ids(builders: Sequence[ColumnBuilder]) -> Iterator[str]:
-    """Yield a warning of every column that looks like one of ids."""
+    """Yield a warning for every column that seems to contain ids."""
     for column in builders:
         if (
             column.is_integral

@@ -1,8 +1,8 @@
-"""A table written anew as Parquet, a file for each shard, its rows in an order that is given.
+"""Rewriting of a table as Parquet, one file for each shard, with its rows in a requested order.
 
-Row groups are small, so that whoever needs some rows reads little more than these. Rows that stay
-in their order go through memory a batch at a time. Others go into a file for each shard first, and
-then through memory a shard at a time.
+Row groups are small, so that a reader of selected rows reads few others. Without a new order, rows
+pass through memory a batch at a time. With one, rows are first scattered into an unsorted file for
+each shard, and then sorted in memory a shard at a time.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from privet.errors import DataError, ParameterError, UnavailableError
 from privet.spec.plan import MAX_SHARDS, split_into_shards
 
 _ROWS_IN_A_GROUP = 1 << 16
-_BATCHES_PER_PASS = 4  # batches, of which each shard gets its rows in one piece
+_BATCHES_PER_PASS = 4  # batches whose rows are written to each shard in one piece
 _POSITION_COLUMN = ""
-"""The column of rows' places, while they are put in order: no other column has no name."""
+"""The temporary column of row positions: no other column has an empty name."""
 
 
 def write_sharded_table(
     table_spec: TableSpec, folder: Path, shards: int, order: IndexArray | None = None
 ) -> TableSpec:
-    """Write the columns that are used into a new folder; return the description of what is there.
+    """Write the used columns of a table into a new folder; return the specification of the result.
 
-    `order` are the rows to be written, by their numbers from 0; None: all, as they are.
+    `order` are the positions of the rows to write, counted from 0; None writes all rows unchanged.
     """
     if not 1 <= shards <= MAX_SHARDS:
         raise ParameterError(f"shards: {shards} is not 1 to {MAX_SHARDS}")
@@ -49,14 +49,14 @@ def write_sharded_table(
             *table_spec.target_columns,
         }
     columns = [name for name in source.list_columns() if name in used]
-    with _create_folder(folder) as place:
+    with _create_folder(folder) as temporary_folder:
         rows = _count(source, columns) if order is None else len(order)
-        stretches = [shard.training_rows for shard in split_into_shards(rows, 0, shards)]
-        files = [place / name for name in make_shard_names(shards)]
+        shard_ranges = [shard.training_rows for shard in split_into_shards(rows, 0, shards)]
+        files = [temporary_folder / name for name in make_shard_names(shards)]
         if order is None:
-            _copy(source, columns, stretches, files)
+            _copy(source, columns, shard_ranges, files)
         else:
-            _write_reordered(source, columns, stretches, files, order)
+            _write_reordered(source, columns, shard_ranges, files, order)
     return table_spec.for_rewritten_table(folder.resolve(), columns)
 
 
@@ -68,50 +68,50 @@ def _count(source: TableSource, columns: list[str]) -> int:
 
 @contextlib.contextmanager
 def _create_folder(folder: Path) -> Iterator[Path]:
-    """Yield a folder that gets its name when all is in it, and is gone if something fails."""
+    """Yield a temporary folder, renamed to `folder` on success and removed on failure."""
     folder = folder.resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UnavailableError(f"{folder}: is there already; give the name of a new folder")
-    place = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    temporary_folder = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
     try:
-        place.mkdir(mode=0o700)
-        yield place
-        place.replace(folder)
+        temporary_folder.mkdir(mode=0o700)
+        yield temporary_folder
+        temporary_folder.replace(folder)
     except OSError as error:
-        said = error.strerror or get_first_line(error)
-        raise UnavailableError(f"{folder}: cannot be written: {said}") from None
+        reason = error.strerror or get_first_line(error)
+        raise UnavailableError(f"{folder}: cannot be written: {reason}") from None
     except pa.ArrowException as error:
         raise DataError(
             f"{folder}: cannot be written as Parquet: {get_first_line(error)}"
         ) from None
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(temporary_folder, ignore_errors=True)
 
 
 def _copy(
     source: TableSource, columns: list[str], shard_ranges: Sequence[range], files: Sequence[Path]
 ) -> None:
-    """Write all rows as they come."""
-    pieces = _iter_pieces(source, columns, [stretch.stop for stretch in shard_ranges])
-    for number, found in itertools.groupby(pieces, key=lambda piece: piece[0]):
-        _write(files[number], (batch for _, batch in found), len(columns))
+    """Write all rows in the order of the source."""
+    pieces = _iter_pieces(source, columns, [rows.stop for rows in shard_ranges])
+    for number, numbered_pieces in itertools.groupby(pieces, key=lambda piece: piece[0]):
+        _write(files[number], (batch for _, batch in numbered_pieces), len(columns))
 
 
 def _iter_pieces(
     source: TableSource, columns: list[str], shard_ends: Sequence[int]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield batches cut where a shard ends, each with the number of its shard."""
+    """Yield batches split at the ends of shards, each with the number of its shard."""
     number, done = 0, 0
     for batch in source.iter_batches(columns):
-        taken = 0
-        while taken < batch.num_rows:
+        batch_done = 0
+        while batch_done < batch.num_rows:
             if done == shard_ends[number]:
                 number += 1
             if number == len(shard_ends):
                 raise _make_changed_error(source)
-            piece = batch.slice(taken, shard_ends[number] - done)
+            piece = batch.slice(batch_done, shard_ends[number] - done)
             yield number, piece
-            taken += piece.num_rows
+            batch_done += piece.num_rows
             done += piece.num_rows
     if done < shard_ends[-1]:
         raise _make_changed_error(source)
@@ -124,26 +124,26 @@ def _write_reordered(
     files: Sequence[Path],
     order: IndexArray,
 ) -> None:
-    """Write some rows, each to its place."""
-    loose = [file.with_suffix(".rows") for file in files]
-    _scatter_rows(source, columns, shard_ranges, loose, order)
-    for stretch, found, file in zip(shard_ranges, loose, files, strict=True):
-        table = pa.concat_tables(_iter_streams(found)).combine_chunks()
-        if len(table) != len(stretch):
+    """Write the selected rows in the requested order."""
+    unsorted_files = [file.with_suffix(".rows") for file in files]
+    _scatter_rows(source, columns, shard_ranges, unsorted_files, order)
+    for shard_range, unsorted_file, file in zip(shard_ranges, unsorted_files, files, strict=True):
+        table = pa.concat_tables(_iter_streams(unsorted_file)).combine_chunks()
+        if len(table) != len(shard_range):
             raise _make_changed_error(source)
-        turns = pc.sort_indices(table[_POSITION_COLUMN])
+        sorted_rows = pc.sort_indices(table[_POSITION_COLUMN])
         table = table.select(columns)
-        most = compute_batch_rows(len(columns))
+        batch_rows = compute_batch_rows(len(columns))
         _write(
             file,
             (
                 batch
-                for start in range(0, len(table), most)
-                for batch in table.take(turns.slice(start, most)).to_batches()
+                for start in range(0, len(table), batch_rows)
+                for batch in table.take(sorted_rows.slice(start, batch_rows)).to_batches()
             ),
             len(columns),
         )
-        found.unlink()
+        unsorted_file.unlink()
 
 
 def _scatter_rows(
@@ -153,29 +153,29 @@ def _scatter_rows(
     files: Sequence[Path],
     order: IndexArray,
 ) -> None:
-    """Write rows into the file of their shard as they come, each with its place."""
-    place = np.full(int(order.max()) + 1, -1)
-    place[order] = np.arange(len(order))
-    stops = np.array([stretch.stop for stretch in shard_ranges])
+    """Append rows to the unsorted file of their shard, each with its position in the result."""
+    position_of = np.full(int(order.max()) + 1, -1)
+    position_of[order] = np.arange(len(order))
+    stops = np.array([shard_range.stop for shard_range in shard_ranges])
     batches, end = source.iter_batches(columns), 0
-    while some := list(itertools.islice(batches, _BATCHES_PER_PASS)):
-        table = pa.Table.from_batches(some).combine_chunks()
+    while pass_batches := list(itertools.islice(batches, _BATCHES_PER_PASS)):
+        table = pa.Table.from_batches(pass_batches).combine_chunks()
         start, end = end, end + len(table)
-        places = place[start:end]
-        wanted = np.flatnonzero(places >= 0)
-        shard_of = np.searchsorted(stops, places[wanted], side="right")
+        positions = position_of[start:end]
+        wanted = np.flatnonzero(positions >= 0)
+        shard_of = np.searchsorted(stops, positions[wanted], side="right")
         for shard in np.unique(shard_of).tolist():
             chosen = wanted[shard_of == shard]
             piece = table.take(pa.array(chosen)).append_column(
-                _POSITION_COLUMN, pa.array(places[chosen])
+                _POSITION_COLUMN, pa.array(positions[chosen])
             )
             _add_stream(files[shard], piece)
-    if end < len(place):
+    if end < len(position_of):
         raise _make_changed_error(source)
 
 
 def _add_stream(file: Path, table: pa.Table) -> None:
-    """Add a table to a file, which is open for as long as that takes: there may be many files."""
+    """Append a table to a file, and close the file again: there can be many files."""
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with file.open("ab") as end, pa.ipc.new_stream(end, table.schema, options=options) as writer:
         writer.write_table(table)
@@ -189,22 +189,22 @@ def _iter_streams(file: Path) -> Iterator[pa.Table]:
 
 
 def _write(file: Path, batches: Iterable[pa.RecordBatch], n_columns: int) -> None:
-    """Write a file, in row groups of a size that does not depend on that of batches."""
-    most = min(_ROWS_IN_A_GROUP, 8 * compute_batch_rows(n_columns))
+    """Write a Parquet file with row groups of a size that does not depend on the batches."""
+    group_rows = min(_ROWS_IN_A_GROUP, 8 * compute_batch_rows(n_columns))
     with contextlib.ExitStack() as stack:
-        writer, waiting, rows = None, list[pa.RecordBatch](), 0
+        writer, pending, rows = None, list[pa.RecordBatch](), 0
         for batch in batches:
             if writer is None:
                 writer = stack.enter_context(pq.ParquetWriter(file, batch.schema))
-            waiting.append(batch)
+            pending.append(batch)
             rows += batch.num_rows
-            if rows >= most:
-                whole = rows - rows % most
-                table = pa.Table.from_batches(waiting)
-                writer.write_table(table.slice(0, whole), row_group_size=most)
-                waiting, rows = table.slice(whole).to_batches(), rows - whole
+            if rows >= group_rows:
+                whole = rows - rows % group_rows
+                table = pa.Table.from_batches(pending)
+                writer.write_table(table.slice(0, whole), row_group_size=group_rows)
+                pending, rows = table.slice(whole).to_batches(), rows - whole
         if writer is not None and rows:
-            writer.write_table(pa.Table.from_batches(waiting), row_group_size=most)
+            writer.write_table(pa.Table.from_batches(pending), row_group_size=group_rows)
 
 
 def _make_changed_error(source: TableSource) -> DataError:

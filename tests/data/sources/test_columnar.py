@@ -77,8 +77,8 @@ def test_columns_and_types(tmp_path: Path, write: Writer, outer: Callable[[bytes
 
 
 @every_format
-def test_dots_in_names(tmp_path: Path, write: Writer) -> None:
-    """Parquet calls nested columns so."""
+def test_dots_in_column_names(tmp_path: Path, write: Writer) -> None:
+    """In Parquet, such names also denote nested columns."""
     path = tmp_path / "table"
     write(pa.table({"a": [1], "a.b": [2], "c": [{"d": 3}], "c.d": [4]}), path)
     (batch,) = open_source(path).iter_batches(["c.d", "a", "a.b"])
@@ -96,9 +96,9 @@ def test_types_become_plain(tmp_path: Path, write: Writer) -> None:
     path = tmp_path / "table"
     write(pa.table({name: column for name, (column, _, _) in columns.items()}), path)
     (batch,) = open_source(path).iter_batches(list(columns))
-    for name, (_, values, kind) in columns.items():
+    for name, (_, values, arrow_type) in columns.items():
         assert batch[name].to_pylist() == values
-        assert batch[name].type == kind
+        assert batch[name].type == arrow_type
 
 
 @pytest.mark.skipif(int(pa.__version__.split(".")[0]) < 20, reason="pyarrow casts no views yet")
@@ -123,7 +123,7 @@ def test_uuids_become_text(tmp_path: Path, write: Writer) -> None:
 
 
 @pytest.mark.skipif(not hasattr(pa, "json_"), reason="this pyarrow has no JSON")
-def test_json_is_not_plain(tmp_path: Path) -> None:
+def test_json_has_no_plain_type(tmp_path: Path) -> None:
     path = tmp_path / "table"
     column = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": 1}']))
     write_arrow_file(pa.table({"odd": column}), path)
@@ -133,7 +133,7 @@ def test_json_is_not_plain(tmp_path: Path) -> None:
 
 @every_format
 @pytest.mark.parametrize(
-    ("values", "kind", "complaint"),
+    ("values", "arrow_type", "complaint"),
     [
         ([[1]], pa.list_(pa.int64()), "several values in a cell: make columns of them, or leave"),
         ([{"a": 1}], pa.struct({"a": pa.int64()}), "several values in a cell"),
@@ -141,16 +141,16 @@ def test_json_is_not_plain(tmp_path: Path) -> None:
         ([b"\xff"], pa.binary(), "write it as numbers, text, dates or timestamps, or leave it out"),
     ],
 )
-def test_columns_that_are_not_plain(
-    tmp_path: Path, write: Writer, values: list[Any], kind: pa.DataType, complaint: str
+def test_columns_without_a_plain_type(
+    tmp_path: Path, write: Writer, values: list[Any], arrow_type: pa.DataType, complaint: str
 ) -> None:
-    """They stand in nobody's way, unless they are asked for."""
+    """Such a column is an error only if it is requested."""
     path = tmp_path / "table"
-    write(pa.table({"odd": pa.array(values, kind), "a": [1]}), path)
+    write(pa.table({"odd": pa.array(values, arrow_type), "a": [1]}), path)
     table = open_source(path)
     assert table.list_columns() == ["odd", "a"]
     assert [batch.to_pydict() for batch in table.iter_batches(["a"])] == [{"a": [1]}]
-    held = "" if pa.types.is_nested(kind) else re.escape(str(kind))
+    held = "" if pa.types.is_nested(arrow_type) else re.escape(str(arrow_type))
     with pytest.raises(DataError, match=rf"^{path}: column 'odd' holds {held}.*{complaint}"):
         table.iter_batches(["a", "odd"])
 
@@ -165,7 +165,7 @@ def test_times_of_day_and_durations_are_seconds(tmp_path: Path, write: Writer) -
     ]
     write(pa.table(columns, names=["a", "b", "c"]), path)
     frame = read_frame(path)
-    assert {content.column_type.name for content in frame.schemas} == {"time"}
+    assert {schema.column_type.name for schema in frame.schemas} == {"time"}
     np.testing.assert_array_equal(frame.columns, [[61.5, np.nan]] * 3)
 
 
@@ -173,7 +173,7 @@ def test_times_of_day_and_durations_are_seconds(tmp_path: Path, write: Writer) -
 def test_batches_are_bounded(
     tmp_path: Path, write: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However large the row groups or batches of the file are."""
+    """Batches are small even if the row groups or batches of the file are large."""
     monkeypatch.setattr(base, "_CELLS", 2000)
     path = tmp_path / "table"
     numbers = np.arange(10_000)
@@ -202,13 +202,13 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path, write: Writer) -> N
         held = max(held, pa.total_allocated_bytes() - before)
         del batch
     assert path.stat().st_size > 60_000_000
-    # A batch has 8 MB, or is a block of text of 2 MB; there are the next ones and their raw bytes.
+    # A batch has 8 MB, or is a block of 2 MB of text; the next ones and raw bytes come on top.
     assert held < 32_000_000
 
 
 @every_format
 @pytest.mark.parametrize("option", [{"separator": ","}, {"names": ["a"]}, {"encoding": "latin-1"}])
-def test_options_about_csv(tmp_path: Path, write: Writer, option: dict[str, Any]) -> None:
+def test_csv_options_are_rejected(tmp_path: Path, write: Writer, option: dict[str, Any]) -> None:
     path = tmp_path / "table"
     write(TABLE, path)
     (name,) = option
@@ -220,7 +220,7 @@ def test_options_about_csv(tmp_path: Path, write: Writer, option: dict[str, Any]
 
 
 @every_format
-def test_no_rows(tmp_path: Path, write: Writer) -> None:
+def test_table_without_rows_is_rejected(tmp_path: Path, write: Writer) -> None:
     path = tmp_path / "table"
     write(TABLE.slice(0, 0), path)
     table = open_source(path)
@@ -229,7 +229,7 @@ def test_no_rows(tmp_path: Path, write: Writer) -> None:
 
 
 @pytest.mark.parametrize("write", WRITERS[:-1])  # Feather writes no such file
-def test_columns_of_one_name(tmp_path: Path, write: Writer) -> None:
+def test_duplicate_column_names_are_rejected(tmp_path: Path, write: Writer) -> None:
     path = tmp_path / "table"
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     write(table, path)
@@ -238,8 +238,8 @@ def test_columns_of_one_name(tmp_path: Path, write: Writer) -> None:
 
 
 @every_format
-def test_damaged_files(tmp_path: Path, write: Writer) -> None:
-    """Cut off anywhere, a file is refused in one line, when it is opened or when it is read."""
+def test_truncated_files_are_rejected(tmp_path: Path, write: Writer) -> None:
+    """A truncated file gives a one-line error, on opening or on reading."""
     whole, path = tmp_path / "whole", tmp_path / "cut"
     rng = np.random.default_rng(0)
     write(pa.table({"a": rng.normal(size=5000), "b": rng.normal(size=5000)}), whole)
@@ -266,7 +266,7 @@ def test_damaged_files(tmp_path: Path, write: Writer) -> None:
         ),
     ],
 )
-def test_what_cannot_be_read(tmp_path: Path, content: bytes, complaint: str) -> None:
+def test_unreadable_files_are_rejected(tmp_path: Path, content: bytes, complaint: str) -> None:
     path = tmp_path / "table"
     path.write_bytes(content)
     with pytest.raises(DataError, match=rf"^{path}: {complaint}") as caught:

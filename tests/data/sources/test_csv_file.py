@@ -15,8 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from privet import DataError, ParameterError
-from privet.data.sources import csv as csv_dialect
-from privet.data.sources import csv as csv_file
+from privet.data.sources import csv as csv_module
 from privet.data.sources.base import TableFormatOptions
 from privet.data.sources.open import open_source
 
@@ -78,12 +77,12 @@ CELLS = [["id", "name", "age"], ["007", "Ann", "31"], ["8", "", ""]]
         "quoted",
     ],
 )
-def test_however_it_is_written(write: Write, content: bytes) -> None:
+def test_dialects_and_compressions(write: Write, content: bytes) -> None:
     assert read(write(content)) == CELLS
 
 
 @pytest.mark.parametrize("separator", SEPARATORS)
-def test_separators_are_found(write: Write, separator: str) -> None:
+def test_separators_are_detected(write: Write, separator: str) -> None:
     path = write(CONTENT.replace(",", separator))
     assert read(path) == CELLS
     assert read(path, separator=separator) == CELLS
@@ -103,7 +102,7 @@ def test_separators_are_found(write: Write, separator: str) -> None:
         ('a\n"1,2"\n', [["a"], ["1,2"]]),
     ],
 )
-def test_what_looks_like_a_separator(
+def test_characters_that_are_not_separators(
     write: Write, content: str, cells: list[list[str]] | None
 ) -> None:
     if cells is None:
@@ -111,7 +110,7 @@ def test_what_looks_like_a_separator(
     assert read(write(content)) == cells
 
 
-def test_an_ambiguous_separator_is_asked_for(write: Write) -> None:
+def test_ambiguous_separator_must_be_set(write: Write) -> None:
     path = write("a,b;c,d\n1,5;2,5\n")
     complaint = (
         rf"^{path}: columns are separated by commas \(3 columns\) or semicolons \(2 columns\): "
@@ -135,7 +134,7 @@ def test_an_empty_line_of_one_column_is_an_empty_cell(write: Write) -> None:
 
 
 def test_blocks_of_empty_lines(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_file, "_BLOCK", 64)
+    monkeypatch.setattr(csv_module, "_BLOCK", 64)
     path = write("a,b\n1,2\n" + "\n" * 1000 + "3,4\n" + "\n" * 1000)
     assert read(path) == [["a", "b"], ["1", "2"], ["3", "4"]]
 
@@ -185,8 +184,8 @@ def test_latin_1_in_the_header(write: Write) -> None:
 
 
 def test_bytes_beyond_one_block(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows, quoted line ends and letters of several bytes that lie across borders of blocks."""
-    monkeypatch.setattr(csv_file, "_BLOCK", 64)
+    """Rows, quoted line ends and multi-byte characters cross block borders."""
+    monkeypatch.setattr(csv_module, "_BLOCK", 64)
     rows = [[str(i), "ä€\n" * (i % 9) + "x"] for i in range(200)]
     text = io.StringIO()
     csv.writer(text).writerows([["id", "text"], *rows])
@@ -207,7 +206,7 @@ def test_bytes_beyond_one_block(write: Write, monkeypatch: pytest.MonkeyPatch) -
         ('3, "x"', "column 'b', row 21 has a blank before its quote:  \"x\"; write the file"),
     ],
 )
-def test_the_bad_row_is_named(
+def test_bad_row_is_named(
     write: Write,
     monkeypatch: pytest.MonkeyPatch,
     block: int,
@@ -215,7 +214,7 @@ def test_the_bad_row_is_named(
     row: str | bytes,
     complaint: str,
 ) -> None:
-    monkeypatch.setattr(csv_file, "_BLOCK", block)
+    monkeypatch.setattr(csv_module, "_BLOCK", block)
     bad = row if isinstance(row, bytes) else row.encode()
     content = header.encode() + b"1,2\n\n" * 20 + bad + b"\n" + b"1,2\n" * 20
     path = write(content)
@@ -226,11 +225,11 @@ def test_the_bad_row_is_named(
 @pytest.mark.parametrize("block", [64, 1 << 20])
 @pytest.mark.parametrize("row", ['3,"4', '"3,4', '3,"4\n'])
 @pytest.mark.parametrize("after", [0, 1, 100])
-def test_an_open_quote(
+def test_open_quote_is_rejected(
     write: Write, monkeypatch: pytest.MonkeyPatch, block: int, row: str, after: int
 ) -> None:
-    """It would take in all rows after it in silence, in the last column."""
-    monkeypatch.setattr(csv_file, "_BLOCK", block)
+    """Unnoticed, an open quote would absorb all later rows in its last column."""
+    monkeypatch.setattr(csv_module, "_BLOCK", block)
     path = write("a,b\n" + "1,2\n" * 20 + row + "\n1,2" * after)
     with pytest.raises(DataError, match=r"row 21 (.* )?has a quote that is not closed: \w+ it"):
         read(path)
@@ -257,7 +256,7 @@ def test_an_open_quote(
         pytest.param(b'"a' + b"b\n" * 100_000, "the first row cannot be read: field", id="open"),
     ],
 )
-def test_what_cannot_be_read(write: Write, content: str | bytes, complaint: str) -> None:
+def test_unreadable_files_are_rejected(write: Write, content: str | bytes, complaint: str) -> None:
     path = write(content)
     with pytest.raises(DataError, match=complaint) as caught:
         read(path)
@@ -266,7 +265,7 @@ def test_what_cannot_be_read(write: Write, content: str | bytes, complaint: str)
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_gzip_file_that_is_damaged_far_inside(write: Write) -> None:
+def test_gzip_file_with_late_damage(write: Write) -> None:
     rng = random.Random(0)
     content = "a,b\n" + "".join(f"{rng.random()},{rng.random()}\n" for _ in range(200_000))
     compressed = bytearray(gzip.compress(content.encode(), compresslevel=1))
@@ -279,12 +278,12 @@ def test_a_gzip_file_that_is_damaged_far_inside(write: Write) -> None:
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_file_that_says_it_is_utf8(write: Write) -> None:
+def test_latin_1_contradicts_a_utf_8_mark(write: Write) -> None:
     with pytest.raises(DataError, match="encoding: latin-1 is given, and the file says"):
         read(write(b"\xef\xbb\xbfa,b\n1,2\n"), encoding="latin-1")
 
 
-def test_columns_that_are_asked_for(write: Write) -> None:
+def test_requested_columns(write: Write) -> None:
     source = open_source(write(",a,b\n0,1,2\n1,3,4\n"))
     assert source.list_columns() == ["", "a", "b"]
     assert [batch.to_pydict() for batch in source.iter_batches(["b", "a"])] == [
@@ -299,17 +298,17 @@ def test_columns_that_are_asked_for(write: Write) -> None:
 
 
 def test_a_wide_table(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A header that is longer than what separators are looked for in is refused, not misread."""
+    """A header longer than the sample for dialect detection is rejected, not misread."""
     names = [f"column {i}" for i in range(3000)]
     path = write(",".join(names) + "\n" + ",".join("1" * 3000) + "\n")
     assert read(path) == [names, ["1"] * 3000]
-    monkeypatch.setattr(csv_dialect, "_SAMPLE_BYTES", 1000)
+    monkeypatch.setattr(csv_module, "_SAMPLE_BYTES", 1000)
     with pytest.raises(DataError, match="the first line is longer than 1,000 bytes"):
         open_source(path)
 
 
-def test_a_head_that_ends_inside_quotes(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_dialect, "_SAMPLE_BYTES", 30)
+def test_sample_that_ends_inside_quotes(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_module, "_SAMPLE_BYTES", 30)
     cells = [["a", "b"], ["x\n" * 20 + "x", "1"], ["y", "2"]]
     text = io.StringIO()
     csv.writer(text, delimiter=";").writerows(cells)
@@ -327,11 +326,11 @@ _CELL = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_what_was_written_is_read(
+def test_written_cells_are_read_back(
     write: Write, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
 ) -> None:
-    """With any separator, quote and line end, in any blocks that a row fits into."""
-    monkeypatch.setattr(csv_file, "_BLOCK", data.draw(st.sampled_from([512, 700, 1 << 20])))
+    """Use any separator, quote and line end, and any block size that fits a row."""
+    monkeypatch.setattr(csv_module, "_BLOCK", data.draw(st.sampled_from([512, 700, 1 << 20])))
     width = data.draw(st.integers(1, 5))
     cells = [[f"c{i}" for i in range(width)]]
     cells += data.draw(st.lists(st.lists(_CELL, min_size=width, max_size=width), min_size=1))
@@ -346,7 +345,7 @@ def test_what_was_written_is_read(
         return data.draw(st.sampled_from(["", " "])) + cell
 
     lines = [separator.join(map(written, row)) for row in cells]
-    ended = lines[-1] == "" or data.draw(st.booleans())  # an empty line is there by its end
+    ended = lines[-1] == "" or data.draw(st.booleans())  # only its line end makes an empty line
     path = write(end.join(lines) + end * ended)
     assert read(path, quote=quote) == cells
     assert read(path, quote=quote, separator=separator) == cells

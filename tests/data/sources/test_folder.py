@@ -24,7 +24,7 @@ def read(source: TableSource, *columns: str) -> dict[str, list[Any]]:
 
 
 def test_files_are_read_by_name(tmp_path: Path) -> None:
-    """Whatever the order of their columns; other programs' notes are left alone."""
+    """Columns can differ in order; metadata of other programs are ignored."""
     write(tmp_path / "b.parquet", x=[3.0], y=["c"])
     write(tmp_path / "a.parquet", x=[1.0, 2.0], y=["a", "b"])
     write(tmp_path / "deep" / "c.parquet", y=["d"], x=[4.0])
@@ -39,8 +39,8 @@ def test_files_are_read_by_name(tmp_path: Path) -> None:
     assert read(open_source(tmp_path.as_uri()), "y", "x") == read(source, "y", "x")
 
 
-def test_folders_name_columns(tmp_path: Path) -> None:
-    """As Hive, Spark and pyarrow write them."""
+def test_folder_names_become_columns(tmp_path: Path) -> None:
+    """Hive, Spark and pyarrow write such folders."""
     table = pa.table(
         {
             "x": [1.0, 2.0, 3.0, 4.0],
@@ -60,7 +60,7 @@ def test_folders_name_columns(tmp_path: Path) -> None:
     assert sorted(read(source, "place")["place"]) == ["Köln/Süd", "Rome", "Rome", "a=b"]
 
 
-def test_values_of_folders_that_are_not_all_numbers(tmp_path: Path) -> None:
+def test_folder_values_that_are_not_all_integers(tmp_path: Path) -> None:
     write(tmp_path / "code=007" / "a", x=[1.0])
     write(tmp_path / "code=8" / "b", x=[2.0])
     assert read(open_source(tmp_path)) == {"x": [1.0, 2.0], "code": ["007", "8"]}
@@ -95,7 +95,7 @@ def test_a_file_without_rows(tmp_path: Path) -> None:
         ["a/00000-of-00001.parquet", "b/00000-of-00002.parquet", "b/00001-of-00002.parquet"],
     ],
 )
-def test_names_that_promise_nothing_or_keep_it(tmp_path: Path, names: list[str]) -> None:
+def test_names_without_a_missing_shard(tmp_path: Path, names: list[str]) -> None:
     for name in names:
         write(tmp_path / name, x=[1])
     assert read(open_source(tmp_path)) == {"x": [1] * len(names)}
@@ -129,10 +129,10 @@ def test_names_that_promise_nothing_or_keep_it(tmp_path: Path, names: list[str])
     ],
 )
 @pytest.mark.parametrize("address", [False, True])
-def test_some_files_of_many(
+def test_missing_shards_are_rejected(
     tmp_path: Path, names: list[str], place: str, complaint: str, address: bool
 ) -> None:
-    """On this machine and where an address says, which stores have, too."""
+    """It is rejected under a local path and under a URL."""
     for name in names:
         write(tmp_path / f"{name}.parquet", x=[1])
     where = tmp_path.as_uri() if address else str(tmp_path)
@@ -141,7 +141,7 @@ def test_some_files_of_many(
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "kind"),
+    ("first", "second", "arrow_type"),
     [
         (pa.array([1]), pa.array([0.5]), pa.float64()),
         (pa.nulls(1), pa.array(["a"]), pa.string()),
@@ -153,17 +153,17 @@ def test_some_files_of_many(
         (pa.array([1], pa.int8()), pa.array([1], pa.int64()), pa.int64()),
     ],
 )
-def test_files_whose_types_have_a_common_one(
-    tmp_path: Path, first: pa.Array, second: pa.Array, kind: pa.DataType
+def test_files_with_a_common_type(
+    tmp_path: Path, first: pa.Array, second: pa.Array, arrow_type: pa.DataType
 ) -> None:
     write(tmp_path / "a", x=first)
     write(tmp_path / "b", x=second)
     batches = list(open_source(tmp_path).iter_batches(["x"]))
-    assert [batch.schema.types for batch in batches] == [[kind], [kind]]
+    assert [batch.schema.types for batch in batches] == [[arrow_type], [arrow_type]]
     assert read(open_source(tmp_path)) == {"x": first.to_pylist() + second.to_pylist()}
 
 
-def test_files_whose_types_have_none(tmp_path: Path) -> None:
+def test_files_without_a_common_type(tmp_path: Path) -> None:
     write(tmp_path / "a", x=[1], y=[1])
     write(tmp_path / "b", x=["one"], y=[2])
     source = open_source(tmp_path)
@@ -173,7 +173,7 @@ def test_files_whose_types_have_none(tmp_path: Path) -> None:
         source.iter_batches(["x"])
 
 
-def test_files_whose_columns_differ(tmp_path: Path) -> None:
+def test_files_with_different_columns(tmp_path: Path) -> None:
     write(tmp_path / "a", x=[1], y=[1])
     write(tmp_path / "b", x=[2])
     complaint = rf"^{tmp_path}/b: there is no column 'y', which {tmp_path}/a has$"
@@ -185,7 +185,7 @@ def test_files_whose_columns_differ(tmp_path: Path) -> None:
         open_source(tmp_path)
 
 
-def test_a_mix_of_kinds(tmp_path: Path) -> None:
+def test_files_of_different_formats(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", x=[1])
     (tmp_path / "b.csv").write_text("x\n1\n")
     complaint = rf"^{tmp_path}/b\.csv: this is CSV, and {tmp_path}/a\.parquet is Parquet: keep"
@@ -193,7 +193,7 @@ def test_a_mix_of_kinds(tmp_path: Path) -> None:
         open_source(tmp_path)
 
 
-def test_folders_that_name_unlike_columns(tmp_path: Path) -> None:
+def test_folders_with_different_columns(tmp_path: Path) -> None:
     write(tmp_path / "year=1" / "a", x=[1])
     write(tmp_path / "z" / "b", x=[1])
     complaint = rf"^{tmp_path}/z/b: its folders name none, and those of {tmp_path}/year=1/a name 'y"

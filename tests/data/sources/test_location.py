@@ -13,7 +13,7 @@ from privet.data.sources.base import is_url
 from privet.data.sources.open import open_source
 
 
-def test_addresses(tmp_path: Path) -> None:
+def test_urls(tmp_path: Path) -> None:
     path = tmp_path / "a table.csv"
     path.write_text("a,b\n1,2\n")
     source = open_source(path.as_uri())
@@ -34,16 +34,16 @@ def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("path", ["none.csv", "none/none.csv", "file/none.csv"])
-def test_no_such_file(tmp_path: Path, path: str) -> None:
+def test_missing_file(tmp_path: Path, path: str) -> None:
     (tmp_path / "file").touch()
-    for given in (tmp_path / path, (tmp_path / path).as_uri()):
-        with pytest.raises(DataError, match=rf"^{given}: No such file or directory$"):
-            open_source(given)
+    for location in (tmp_path / path, (tmp_path / path).as_uri()):
+        with pytest.raises(DataError, match=rf"^{location}: No such file or directory$"):
+            open_source(location)
 
 
 @pytest.fixture
 def not_root() -> Iterator[None]:
-    """Be somebody who may not read everything."""
+    """Run as a user without permission to read all files."""
     before = os.geteuid()
     os.seteuid(before or 65534)
     yield
@@ -51,7 +51,7 @@ def not_root() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("not_root")
-def test_no_permission() -> None:
+def test_permission_denied() -> None:
     with tempfile.NamedTemporaryFile() as file, tempfile.TemporaryDirectory() as folder:
         for path in (file.name, folder):
             Path(path).chmod(0)
@@ -68,7 +68,7 @@ def test_neither_file_nor_folder(tmp_path: Path) -> None:
             open_source(path)
 
 
-def test_addresses_that_nobody_knows() -> None:
+def test_unknown_url_schemes_are_rejected() -> None:
     with pytest.raises(ParameterError, match=r"^path: foo://host/x: Unrecognized filesystem type"):
         open_source("foo://host/x")
     with pytest.raises(ParameterError, match=r"^path: http://host/x: Unrecog") as caught:
@@ -76,7 +76,7 @@ def test_addresses_that_nobody_knows() -> None:
     assert "hush" not in str(caught.value)
 
 
-def test_a_file_system_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_file_system_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nonexistent")
     monkeypatch.setenv("ARROW_LIBHDFS_DIR", "/nonexistent")
     with pytest.raises(UnavailableError, match=r"^hdfs://host:1/x: \S") as caught:
@@ -85,18 +85,18 @@ def test_a_file_system_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("secret", ["hush", "hu/sh", "12", "hu@sh", "hu?sh"])
-def test_passwords_stay_out_of_addresses(secret: str) -> None:
+def test_passwords_in_urls_are_rejected(secret: str) -> None:
     complaint = r"^path: the address of s3://bucket/x\.csv has a password in it; leave it out"
     with pytest.raises(ParameterError, match=complaint) as caught:
         open_source(f"s3://me:{secret}@bucket/x.csv")
     assert secret not in str(caught.value)
 
 
-def test_what_is_no_password(tmp_path: Path) -> None:
-    """Neither colons in a file's name nor a port."""
+def test_colons_that_are_not_passwords(tmp_path: Path) -> None:
+    """A colon in a file name or before a port is not a password."""
     path = tmp_path / "a:b@c.csv"
     path.write_text("a,b\n1,2\n")
-    for given in (path, f"file://{path}"):
-        assert open_source(given).display_name == str(given)
+    for location in (path, f"file://{path}"):
+        assert open_source(location).display_name == str(location)
     with pytest.raises((UnavailableError, DataError)):
         open_source("hdfs://host:1/a@b")

@@ -64,7 +64,7 @@ def test_types(postgres: Execute) -> None:
     cells = ", ".join(f"{cell} AS c{i}" for i, cell in enumerate(TYPES))
     nulls = ", ".join(["NULL"] * len(TYPES))
     table = read(f"SELECT {cells} UNION ALL SELECT {nulls} -- with nulls")
-    assert table.schema.types == [kind for _, kind in TYPES.values()]
+    assert table.schema.types == [arrow_type for _, arrow_type in TYPES.values()]
     assert [column.to_pylist() for column in table.columns] == [
         [v, None] for v, _ in TYPES.values()
     ]
@@ -76,7 +76,7 @@ def test_numeric_that_is_not_a_number(postgres: Execute) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "kind"),
+    ("cell", "type_name"),
     [
         ("array[1, 2]", r"int4\[\]"),
         ("'{}'::json", "json"),
@@ -88,11 +88,13 @@ def test_numeric_that_is_not_a_number(postgres: Execute) -> None:
         ("point(1, 2)", "point"),
     ],
 )
-def test_types_that_are_not_plain(postgres: Execute, cell: str, kind: str) -> None:
-    """They are refused where they are asked for."""
+def test_types_without_a_plain_type(postgres: Execute, cell: str, type_name: str) -> None:
+    """Such a column is an error only if it is requested."""
     sql = f"SELECT {cell} AS odd, 5 AS a"
     assert read(sql, "a").to_pydict() == {"a": [5]}
-    complaint = rf"^PostgreSQL query: column 'odd' holds {kind}: cast it in the query to a number"
+    complaint = (
+        rf"^PostgreSQL query: column 'odd' holds {type_name}: cast it in the query to a number"
+    )
     with pytest.raises(DataError, match=complaint):
         open_source(PostgresQuery(sql=sql)).iter_batches(["odd"])
 
@@ -104,7 +106,7 @@ def test_columns_are_chosen(postgres: Execute) -> None:
     }
 
 
-def test_the_query_is_not_run_to_learn_its_columns(postgres: Execute) -> None:
+def test_listing_columns_does_not_run_the_query(postgres: Execute) -> None:
     source = open_source(
         PostgresQuery(sql="SELECT 1 / (x - 1) AS a FROM generate_series(1, 2) AS x")
     )
@@ -115,7 +117,7 @@ def test_the_query_is_not_run_to_learn_its_columns(postgres: Execute) -> None:
 
 
 def test_rows_stream(postgres: Execute) -> None:
-    """The first come before the last are made, and who has enough does not wait for the rest."""
+    """The first rows arrive before the last exist; closing does not wait for these."""
     sql = """
         SELECT i, CASE WHEN i = 300 AND j = 10000 THEN pg_sleep(100)::text END AS last
         FROM generate_series(1, 300) AS i, generate_series(1, 10000) AS j
@@ -139,7 +141,7 @@ def test_order_and_length(postgres: Execute) -> None:
     ["'infinity'::date", "'-infinity'::date", "'infinity'::timestamp", "'-infinity'::timestamptz"],
 )
 def test_infinite_dates(postgres: Execute, cell: str) -> None:
-    """The driver makes dates around the year -290000 of them."""
+    """The driver returns dates around the year -290000 for them."""
     sql = f"VALUES (NULL), (NULL), ({cell})"
     with pytest.raises(DataError, match=r"^PostgreSQL query: column 'column1', row 3 is infinite"):
         read(sql)
@@ -161,7 +163,7 @@ def test_infinite_dates(postgres: Execute, cell: str) -> None:
         ("SELECT $1::int AS a", r"there is no parameter \$1"),
     ],
 )
-def test_bad_queries(postgres: Execute, sql: str, complaint: str) -> None:
+def test_invalid_queries_are_rejected(postgres: Execute, sql: str, complaint: str) -> None:
     postgres(
         "CREATE TABLE IF NOT EXISTS kept (a integer)",
         "TRUNCATE kept",
@@ -174,7 +176,7 @@ def test_bad_queries(postgres: Execute, sql: str, complaint: str) -> None:
     assert read("SELECT a FROM kept").to_pydict() == {"a": [1]}
 
 
-def test_a_table_that_one_may_not_read(postgres: Execute, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_table_permission(postgres: Execute, monkeypatch: pytest.MonkeyPatch) -> None:
     postgres(
         "DROP TABLE IF EXISTS private",
         "DROP ROLE IF EXISTS visitor",
@@ -209,13 +211,13 @@ def test_no_connection(
     assert "not-the-one" not in str(caught.value)
 
 
-def test_services_and_files_of_passwords(
+def test_service_and_password_files(
     postgres: Execute,
     postgres_environment: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """All that libpq takes, we take."""
+    """All connection settings of libpq work."""
     services, passwords = tmp_path / "services", tmp_path / "passwords"
     services.write_text(
         f"[ours]\nhost={postgres_environment['PGHOST']}\nuser=owner\ndbname=postgres\n"
@@ -234,8 +236,8 @@ def test_services_and_files_of_passwords(
 
 
 @pytest.mark.parametrize("how", ["pg_terminate_backend", "pg_cancel_backend"])
-def test_a_query_that_is_ended(postgres: Execute, how: str) -> None:
-    """With its connection, the server is gone; otherwise it is a query that cannot be read."""
+def test_terminated_query(postgres: Execute, how: str) -> None:
+    """Without the connection, the server is unavailable; otherwise, the query has failed."""
     sql = """
         SELECT i AS half_way
         FROM generate_series(1, 100000) AS i, generate_series(1, 100000) AS j
@@ -269,14 +271,14 @@ def test_a_query_that_is_ended(postgres: Execute, how: str) -> None:
         "postgresql:///db?sslpassword=hush&user=me",
     ],
 )
-def test_passwords_stay_out_of_addresses(database: str) -> None:
+def test_passwords_in_addresses_are_rejected(database: str) -> None:
     with pytest.raises(ParameterError, match=r"^database: has a password in it; leave") as caught:
         PostgresQuery(sql="SELECT 1", database=database)
     assert "hu" not in str(caught.value)
 
 
 @pytest.mark.parametrize("database", ["", "mysql://x", "host=x password=hush", "a b"])
-def test_what_is_no_address(database: str) -> None:
+def test_invalid_addresses_are_rejected(database: str) -> None:
     with pytest.raises(ParameterError, match=r"^database: is neither a service nor an") as caught:
         PostgresQuery(sql="SELECT 1", database=database)
     assert "hush" not in str(caught.value)
@@ -294,7 +296,7 @@ def test_an_empty_query() -> None:
         PostgresQuery(sql=" \n")
 
 
-def test_options_about_csv() -> None:
+def test_csv_options_are_rejected() -> None:
     with pytest.raises(ParameterError, match=r"^names: is for CSV files, and PostgreSQL query is"):
         open_source(PostgresQuery(sql="SELECT 1"), TableFormatOptions(names=["a"]))
 
@@ -306,9 +308,7 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
         open_source(PostgresQuery(sql="SELECT 1 AS a"))
 
 
-def test_a_driver_that_does_not_tell_types(
-    postgres: Execute, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(postgres_module, "_TYPE", b"not told")
+def test_driver_without_column_types(postgres: Execute, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_module, "_TYPE", b"absent")
     with pytest.raises(UnavailableError, match=r"^PostgreSQL query: needs a newer driver: pip"):
         open_source(PostgresQuery(sql="SELECT 1 AS a"))

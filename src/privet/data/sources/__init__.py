@@ -1,1 +1,1 @@
-"""Where tables come from: files in several formats, folders of them, stores, a database."""
+"""Data sources: files in several formats, folders of files, object stores, PostgreSQL."""

@@ -1,6 +1,6 @@
-"""Parquet and Arrow files and Arrow streams: the columns asked for, and no others, are read.
+"""Parquet files, Arrow files and Arrow streams, of which only the requested columns are read.
 
-Of Parquet files, too, only the row groups that hold a row asked for.
+Of Parquet files, only the row groups with a requested row are read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from privet.data.sources.base import (
     take_rows,
 )
 
-_BUFFER = 1 << 20  # bytes of a column that are read ahead, not all that a row group has of it
+_BUFFER = 1 << 20  # bytes of a column to read ahead, instead of its whole row group
 
 
 class ParquetSource(TableSource):
@@ -35,7 +35,7 @@ class ParquetSource(TableSource):
 
     @property
     def n_rows(self) -> int:
-        """How many rows the file says that it has."""
+        """The number of rows in the file's metadata."""
         return self._n_rows
 
     def read_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -44,19 +44,19 @@ class ParquetSource(TableSource):
             yield from _iter_batches(_open_parquet(file), columns)
 
     def read_selected(self, columns: list[str], rows: IndexArray) -> Iterator[pa.RecordBatch]:
-        """Read these rows, and of row groups without any nothing at all."""
+        """Read these rows, and skip row groups without any."""
         with self._location.open_file() as file:
             table = _open_parquet(file)
             check_rows_exist(rows, table.metadata.num_rows)
             end = 0
             for group in range(table.num_row_groups):
                 start, end = end, end + table.metadata.row_group(group).num_rows
-                wanted = select_range(rows, start, end)
-                if not len(wanted):
+                group_rows = select_range(rows, start, end)
+                if not len(group_rows):
                     continue
                 first = 0
                 for batch in _iter_batches(table, columns, [group]):
-                    chosen = select_range(wanted, first, first + batch.num_rows)
+                    chosen = select_range(group_rows, first, first + batch.num_rows)
                     first += batch.num_rows
                     if len(chosen):
                         yield take_rows(batch, chosen)
@@ -70,13 +70,13 @@ def _open_parquet(file: pa.NativeFile) -> pq.ParquetFile:
 def _iter_batches(
     table: pq.ParquetFile, columns: list[str], groups: list[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    most = compute_batch_rows(len(columns))
-    for batch in table.iter_batches(most, row_groups=groups, columns=columns):
+    batch_rows = compute_batch_rows(len(columns))
+    for batch in table.iter_batches(batch_rows, row_groups=groups, columns=columns):
         yield batch.select(columns)
 
 
 class ArrowFileSource(TableSource):
-    """An Arrow file, which is also what Feather writes, read in the batches that it has."""
+    """An Arrow or Feather file, read in its own batches."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
@@ -85,8 +85,8 @@ class ArrowFileSource(TableSource):
 
     def read_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Read these columns."""
-        wanted = sorted(self.schema.get_field_index(name) for name in columns)
-        options = pa.ipc.IpcReadOptions(included_fields=wanted)
+        field_indices = sorted(self.schema.get_field_index(name) for name in columns)
+        options = pa.ipc.IpcReadOptions(included_fields=field_indices)
         with self._location.open_file() as file:
             table = pa.ipc.open_file(file, options=options)
             for number in range(table.num_record_batches):
@@ -94,7 +94,7 @@ class ArrowFileSource(TableSource):
 
 
 class ArrowStreamSource(TableSource):
-    """An Arrow stream in a file, read in the batches that it has."""
+    """An Arrow stream in a file, read in its own batches."""
 
     def __init__(self, location: Location) -> None:
         self._location = location

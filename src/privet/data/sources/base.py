@@ -1,10 +1,10 @@
 """The interface of data sources, and the locations of their files.
 
-A batch has a bounded number of rows, so reading takes the same memory however long a table is.
-Columns come in plain types: numbers, booleans, text, dates, timestamps, times of day, durations.
-Whatever goes wrong is one line that starts with where the table is.
+Batches have a bounded number of rows, so memory does not grow with the table. Columns have plain
+types: numbers, booleans, text, dates, timestamps, times of day, durations. Every error is one line
+that starts with the location of the table.
 
-What a file is shows in its first bytes, not in its name.
+The first bytes of a file set its format, not its name.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from privet.schema import Config, is_printable
 
 Separator = Literal[",", ";", "\t", "|"]
 CSV_OPTION_NAMES = ("separator", "quote", "encoding", "names")
-"""The options that are about CSV files only."""
+"""The options that apply to CSV files only."""
 
 _CELLS = 1 << 20  # in a batch: 8 MB of numbers
 _MIN_ROWS_PER_BATCH = 256
 
 
 class TableFormatOptions(Config):
-    """What a table's owner may have to say about it; most tables say it themselves."""
+    """Format options of a table; the defaults are right for most tables."""
 
     separator: Separator | None = None
     """What stands between cells; found in the file unless it is given."""
@@ -61,13 +61,13 @@ class TableFormatOptions(Config):
 
 
 class TableSource(ABC):
-    """A table somewhere. Nothing is kept open between calls."""
+    """A table at a location. No file or connection stays open between calls."""
 
     def __init__(self, display_name: str, schema: pa.Schema) -> None:
         self.display_name = display_name
-        """How it is called in messages: a path, or "PostgreSQL query". There is no secret in it."""
+        """The name in messages, without secrets: a path, or "PostgreSQL query"."""
         self.schema = schema
-        """Its columns, with their types where the table is."""
+        """The columns, with their types at the source."""
         check_unique(schema.names, "column")
 
     def list_columns(self) -> list[str]:
@@ -77,22 +77,25 @@ class TableSource(ABC):
     def iter_batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read these columns, in that order, a bounded number of rows at a time.
 
-        Raises DataError at once if there are no such columns, and while reading if a row or a cell
-        is damaged, or if there is no row at all.
+        Raises DataError immediately for an unknown column, and while reading for a damaged row or
+        cell, or a table without rows.
         """
         with locate_errors(self.display_name):
             self._check(columns)
-            kinds = [self.get_plain_type(name) for name in columns]
-        return self._iter_plain_batches(list(columns), pa.schema(zip(columns, kinds, strict=True)))
+            plain_types = [self.get_plain_type(name) for name in columns]
+        return self._iter_plain_batches(
+            list(columns), pa.schema(zip(columns, plain_types, strict=True))
+        )
 
     @abstractmethod
     def read_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Read these columns as they are; no rows are no error here."""
+        """Read these columns without conversion; a table without rows is not an error here."""
 
     def read_selected(self, columns: list[str], rows: IndexArray) -> Iterator[pa.RecordBatch]:
-        """Read these rows alone, counted from 0 and sorted; no rows are no error here either.
+        """Read only these rows: sorted positions, counted from 0; none is not an error here.
 
-        Here all rows are read up to the last of these; a source that can skip some does.
+        This implementation reads all rows up to the last of these; sources that can skip rows
+        override it.
         """
         end = 0
         for batch in self.read_batches(columns):
@@ -106,11 +109,11 @@ class TableSource(ABC):
 
     @property
     def n_rows(self) -> int | None:
-        """How many rows there are, where that is known without reading them."""
+        """The number of rows, if known without reading them."""
         return None
 
     def get_plain_type(self, name: str) -> pa.DataType:
-        """Return the type that a column comes in; refuse one whose values are not plain."""
+        """Return the plain type of a column; raise DataError if it has none."""
         return to_plain_type(name, self.schema.field(name).type)
 
     def _check(self, columns: Sequence[str]) -> None:
@@ -131,25 +134,25 @@ class TableSource(ABC):
     def _iter_plain_batches(
         self, columns: list[str], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        rows, most = 0, compute_batch_rows(len(columns))
+        n_rows, batch_rows = 0, compute_batch_rows(len(columns))
         with locate_errors(self.display_name):
             for batch in self.read_batches(columns):
-                for start in range(0, batch.num_rows, most):
-                    yield to_plain_batch(batch.slice(start, most), schema)
-                rows += batch.num_rows
-            if rows == 0:
+                for start in range(0, batch.num_rows, batch_rows):
+                    yield to_plain_batch(batch.slice(start, batch_rows), schema)
+                n_rows += batch.num_rows
+            if n_rows == 0:
                 raise DataError("the table has no rows")
 
 
 def select_range(rows: IndexArray, start: int, end: int) -> IndexArray:
-    """Return those of sorted rows that lie from start to end, counted from there."""
+    """Return the sorted rows between `start` and `end`, relative to `start`."""
     first, last = np.searchsorted(rows, [start, end])
     found: IndexArray = rows[first:last] - start
     return found
 
 
 def take_rows(batch: pa.RecordBatch, rows: IndexArray) -> pa.RecordBatch:
-    """Return some rows of a batch, sorted and each once."""
+    """Return selected rows of a batch: sorted, unique positions."""
     if rows[-1] - rows[0] + 1 == len(rows):
         return batch.slice(int(rows[0]), len(rows))
     columns = [_to_takeable(column) for column in batch.columns]
@@ -157,14 +160,14 @@ def take_rows(batch: pa.RecordBatch, rows: IndexArray) -> pa.RecordBatch:
 
 
 def _to_takeable(column: pa.Array) -> pa.Array:
-    """Return a column in a type of which Arrow can pick cells."""
+    """Return a column in a type that Arrow's `take` supports."""
     if isinstance(column, pa.RunEndEncodedArray):
         column = pc.run_end_decode(column)
     return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
 
 
 def check_rows_exist(rows: IndexArray, n_rows: int) -> None:
-    """Raise DataError if some of these rows are not among so many."""
+    """Raise DataError unless all of these sorted rows are below `n_rows`."""
     if len(rows) and rows[-1] >= n_rows:
         raise DataError(
             f"row {rows[-1] + 1} is not there any more, but {n_rows:,} rows: the table changed "
@@ -173,12 +176,12 @@ def check_rows_exist(rows: IndexArray, n_rows: int) -> None:
 
 
 def compute_batch_rows(columns: int) -> int:
-    """Return how many rows of that many columns are read at a time."""
+    """Return the number of rows in a batch of that many columns."""
     return max(_CELLS // columns, _MIN_ROWS_PER_BATCH)
 
 
 def to_plain_type(name: str, arrow_type: pa.DataType) -> pa.DataType:
-    """Return the plain type that a column's values have; refuse one whose values have none."""
+    """Return the plain type for an Arrow type; raise DataError if there is none."""
     types = pa.types
     if isinstance(arrow_type, pa.BaseExtensionType):
         if arrow_type.extension_name == "arrow.uuid":
@@ -203,7 +206,7 @@ def to_plain_type(name: str, arrow_type: pa.DataType) -> pa.DataType:
 
 
 def to_plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with its columns in these plain types."""
+    """Convert the columns of a batch to the plain types of a schema."""
     columns = map(_to_plain_array, batch.columns, schema.types)
     return pa.RecordBatch.from_arrays(list(columns), schema=schema)
 
@@ -219,19 +222,19 @@ def _to_plain_array(column: pa.Array, arrow_type: pa.DataType) -> pa.Array:
 
 
 def _format_uuids(column: pa.Array) -> pa.Array:
-    """Return 16 bytes each as text, in groups of 4, 2, 2, 2 and 6."""
+    """Format 16-byte values as text, in groups of 4, 2, 2, 2 and 6 bytes."""
     digits = pa.array([None if cell is None else cell.hex() for cell in column.to_pylist()])
     groups = "([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})"
     return pc.replace_substring_regex(digits, groups, r"\1-\2-\3-\4-\5")
 
 
 class LocatedDataError(DataError):
-    """What is wrong with a table, and where that is."""
+    """An error in a table whose message starts with the location."""
 
 
 @contextlib.contextmanager
 def locate_errors(display_name: str) -> Iterator[None]:
-    """Put where the table is before what went wrong with it, unless it is there, in one line."""
+    """Prefix errors with the location of the table, unless they have one, in one line."""
     try:
         yield
     except LocatedDataError:
@@ -247,7 +250,7 @@ def locate_errors(display_name: str) -> Iterator[None]:
 
 
 def get_first_line(error: Exception) -> str:
-    """Return the first line of what a library has to say."""
+    """Return the first line of a library's error message."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
@@ -274,7 +277,7 @@ _UNSUPPORTED_FORMATS = {
     b"\x89HDF": "HDF5",
 }
 _BEGINNING = 64
-# A password may have a "/" in it that somebody forgot to escape; a port has only digits.
+# A password can contain a "/" that was not escaped; a port has only digits.
 _PASSWORD = re.compile(r"[^:]+://[^/@]*:(?!\d*/)[^@]*@")
 
 
@@ -284,28 +287,28 @@ class Location:
 
     filesystem: pafs.FileSystem
     path: str
-    """As the file system calls it."""
+    """The path within the file system."""
     display_name: str
-    """As messages do."""
+    """The name in messages."""
 
     def is_folder(self) -> bool:
-        """Tell a folder from a file; refuse what is not there, or neither."""
-        kind = self.filesystem.get_file_info(self.path).type
-        if kind == pafs.FileType.NotFound:
+        """Tell whether this is a folder; raise an error unless it is a folder or a file."""
+        file_type = self.filesystem.get_file_info(self.path).type
+        if file_type == pafs.FileType.NotFound:
             raise FileNotFoundError
-        if kind == pafs.FileType.Unknown:
+        if file_type == pafs.FileType.Unknown:
             raise DataError("neither a file nor a folder")
-        return bool(kind == pafs.FileType.Directory)
+        return bool(file_type == pafs.FileType.Directory)
 
     def open_stream(self) -> pa.NativeFile:
-        """Open a file to read it from its beginning to its end, decompressed."""
+        """Open a file for sequential reading, decompressed."""
         return self.filesystem.open_input_stream(self.path, compression=self._compression)
 
     def open_file(self) -> pa.NativeFile:
-        """Open a file to read it here and there.
+        """Open a file for random access.
 
-        One that is compressed as a whole is decompressed into memory first: its format compresses
-        by itself, so that is rare.
+        A file compressed as a whole is first decompressed into memory. This is rare, because the
+        formats read this way compress their own content.
         """
         if self._compression is None:
             return self.filesystem.open_input_file(self.path)
@@ -314,14 +317,14 @@ class Location:
 
     @cached_property
     def file_format(self) -> FileFormat:
-        """What a file is: CSV if nothing else."""
+        """The format of the file; CSV if its first bytes name no other."""
         with self.open_stream() as stream:
             beginning = stream.read(_BEGINNING)
-        for mark, what in _UNSUPPORTED_FORMATS.items():
-            if beginning.startswith(mark):
-                raise DataError(f"this is {what}: write the table as CSV, Parquet or Arrow")
-        kinds = (kind for mark, kind in _FORMATS_BY_MAGIC.items() if beginning.startswith(mark))
-        return next(kinds, "CSV")
+        for magic, unsupported in _UNSUPPORTED_FORMATS.items():
+            if beginning.startswith(magic):
+                raise DataError(f"this is {unsupported}: write the table as CSV, Parquet or Arrow")
+        formats = (name for magic, name in _FORMATS_BY_MAGIC.items() if beginning.startswith(magic))
+        return next(formats, "CSV")
 
     @cached_property
     def _compression(self) -> str | None:
@@ -329,41 +332,41 @@ class Location:
             beginning = stream.read(_BEGINNING)
         if _BZ2.match(beginning):
             return "bz2"
-        names = (name for mark, name in _COMPRESSIONS.items() if beginning.startswith(mark))
+        names = (name for magic, name in _COMPRESSIONS.items() if beginning.startswith(magic))
         return next(names, None)
 
 
 def is_url(path: str | Path) -> bool:
-    """Tell an address such as s3://bucket/table from a path of this machine."""
+    """Tell whether a path is a URL such as s3://bucket/table."""
     return isinstance(path, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path) is not None
 
 
 def _is_valid_utf8(path: str) -> bool:
-    """Tell whether a name can be given to Arrow, which takes fewer than the system does."""
+    """Tell whether Arrow accepts a path; the operating system accepts more."""
     return "\0" not in path and path.encode(errors="replace").decode() == path
 
 
 def resolve_location(path: str | Path) -> Location:
-    """Find the file system that a path or an address names.
+    """Return the location that a path or a URL names.
 
-    Keys and passwords come from the environment or the store's own configuration, never in the
-    address.
+    Keys and passwords come from the environment or the configuration of the object store, never
+    from the URL.
     """
     if not is_url(path):
         if not _is_valid_utf8(str(path)):
             raise DataError(f"{str(path)!r}: the name is no UTF-8, or has a 0 in it: rename it")
         return Location(pafs.LocalFileSystem(), str(path), str(path))
-    where = re.sub(r"(?<=://)[^/]*:.*@", "", str(path)).partition("?")[0]
+    safe_url = re.sub(r"(?<=://)[^/]*:.*@", "", str(path)).partition("?")[0]
     if _PASSWORD.match(str(path)):
         raise ParameterError(
-            f"path: the address of {where} has a password in it; leave it out, and give it by the "
-            "environment or the store's own configuration"
+            f"path: the address of {safe_url} has a password in it; leave it out, and give it by "
+            "the environment or the store's own configuration"
         )
     try:
-        filesystem, inside = pafs.FileSystem.from_uri(str(path))
+        filesystem, inner_path = pafs.FileSystem.from_uri(str(path))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        said = get_first_line(error).replace(str(path), where)
-        raise ParameterError(f"path: {where}: {said}") from None
+        reason = get_first_line(error).replace(str(path), safe_url)
+        raise ParameterError(f"path: {safe_url}: {reason}") from None
     except (OSError, ImportError) as error:
-        raise UnavailableError(f"{where}: {get_first_line(error)}") from None
-    return Location(filesystem, inside, where)
+        raise UnavailableError(f"{safe_url}: {get_first_line(error)}") from None
+    return Location(filesystem, inner_path, safe_url)

@@ -1,12 +1,12 @@
 """CSV files, compressed or not, and the detection of their dialect.
 
-All cells come as text; an empty one, quoted or not, is the empty text. Blanks around a cell are not
-part of it, within quotes neither. A line end within quotes is part of its cell, and an empty line
-is no row, except in a file of one column, where it is an empty cell. Rows are counted from 1 under
+All cells are read as text; an empty cell, quoted or not, is the empty text. Blanks around a cell
+are stripped, also within quotes. A line end within quotes is part of its cell. An empty line is
+skipped, except in a file of one column, where it is an empty cell. Rows are counted from 1 after
 the header.
 
-A separator is one that cuts the header into several cells, and then every row into as many. Where
-two of them do, nothing is guessed: the owner has to say which.
+The detected separator splits the header into several cells, and every row into the same number. If
+two separators do so, the owner must set one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from privet.data.sources.base import (
 from privet.errors import DataError
 from privet.schema import quote_untrusted
 
-_SAMPLE_BYTES = 1 << 20  # bytes that are looked at
+_SAMPLE_BYTES = 1 << 20  # bytes read to detect the dialect
 _ROWS = 200
 _SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _UTF8_BOM = b"\xef\xbb\xbf"
@@ -44,7 +44,7 @@ _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 
 @dataclass(frozen=True)
 class CsvDialect:
-    """How to read a CSV file, and what its columns are called."""
+    """The dialect and the column names of a CSV file."""
 
     separator: str
     quote: str
@@ -52,29 +52,31 @@ class CsvDialect:
     names: tuple[str, ...]
     has_header: bool
     skipped_bytes: int
-    """How many bytes come before the first row: a byte-order mark, empty lines."""
+    """Bytes before the first row: a byte-order mark and empty lines."""
 
 
 def detect_dialect(stream: pa.NativeFile, options: TableFormatOptions) -> CsvDialect:
-    """Tell how a file is written by its beginning."""
-    head = stream.read(_SAMPLE_BYTES)
-    skipped = _find_first_row(head, options.encoding)
-    text, whole = _decode_sample(head[skipped:], len(head) < _SAMPLE_BYTES, options.encoding)
-    separator = options.separator or _find_separator(text, whole, options)
-    first = _parse_sample_rows(text, separator, options.quote)[0]
+    """Detect the dialect of a file from its first bytes."""
+    sample = stream.read(_SAMPLE_BYTES)
+    skipped = _find_first_row(sample, options.encoding)
+    text, is_complete = _decode_sample(
+        sample[skipped:], len(sample) < _SAMPLE_BYTES, options.encoding
+    )
+    separator = options.separator or _find_separator(text, is_complete, options)
+    first_row = _parse_sample_rows(text, separator, options.quote)[0]
     if options.names is None:
-        _check_header(first, options.quote)
-    elif len(options.names) != len(first):
+        _check_header(first_row, options.quote)
+    elif len(options.names) != len(first_row):
         line = re.split("[\r\n]", text, maxsplit=1)[0]
         raise DataError(
-            f"names: {len(options.names)} are given, and the first line has {len(first)} cells: "
-            f"{quote_untrusted(line)}"
+            f"names: {len(options.names)} are given, and the first line has {len(first_row)} "
+            f"cells: {quote_untrusted(line)}"
         )
     return CsvDialect(
         separator=separator,
         quote=options.quote,
         encoding=options.encoding,
-        names=tuple(name.strip() for name in options.names or first),
+        names=tuple(name.strip() for name in options.names or first_row),
         has_header=options.names is None,
         skipped_bytes=skipped,
     )
@@ -83,21 +85,21 @@ def detect_dialect(stream: pa.NativeFile, options: TableFormatOptions) -> CsvDia
 def _find_first_row(sample: bytes, encoding: str) -> int:
     if sample.startswith(_UTF16_BOMS):
         raise DataError("the text is in UTF-16: save it in UTF-8")
-    mark = len(_UTF8_BOM) if sample.startswith(_UTF8_BOM) else 0
-    if mark and encoding != "utf-8":
+    bom_bytes = len(_UTF8_BOM) if sample.startswith(_UTF8_BOM) else 0
+    if bom_bytes and encoding != "utf-8":
         raise DataError(
             f"encoding: {encoding} is given, and the file says that it is UTF-8: leave it out"
         )
-    content = sample[mark:].lstrip()
+    content = sample[bom_bytes:].lstrip()
     if not content:
         raise DataError("the file is empty")
     blanks = sample[: len(sample) - len(content)]
     # A blank after the last line end may be an empty cell between tabs, so it belongs to the row.
-    return max(mark, 1 + max(blanks.rfind(b"\n"), blanks.rfind(b"\r")))
+    return max(bom_bytes, 1 + max(blanks.rfind(b"\n"), blanks.rfind(b"\r")))
 
 
 def _decode_sample(sample: bytes, is_complete: bool, encoding: str) -> tuple[str, bool]:
-    """Return the head's whole lines; bytes that are not UTF-8 stay visible as surrogates."""
+    """Decode the complete lines of a sample; invalid UTF-8 bytes become surrogates."""
     if b"\0" in sample:
         raise DataError("there are zero bytes in the file: save it as text in UTF-8")
     if not is_complete:
@@ -111,32 +113,34 @@ def _decode_sample(sample: bytes, is_complete: bool, encoding: str) -> tuple[str
 
 
 def _find_separator(text: str, is_complete: bool, options: TableFormatOptions) -> str:
-    possible: list[str] = [mark for mark in get_args(Separator) if mark != options.decimal]
+    possible: list[str] = [
+        separator for separator in get_args(Separator) if separator != options.decimal
+    ]
     columns: dict[str, int] = {}
     odd_rows: dict[str, int] = {}
-    for mark in possible:
-        counts = [len(row) for row in _parse_sample_rows(text, mark, options.quote)]
+    for separator in possible:
+        counts = [len(row) for row in _parse_sample_rows(text, separator, options.quote)]
         if not is_complete and len(counts) > 1:
-            counts.pop()  # it may be cut off inside quotes
+            counts.pop()  # it may be truncated inside quotes
         if counts[0] > 1:
-            columns[mark] = counts[0]
-            odd_rows[mark] = sum(count != counts[0] for count in counts)
+            columns[separator] = counts[0]
+            odd_rows[separator] = sum(count != counts[0] for count in counts)
     if not columns:
-        return possible[0]  # of a single column
-    # A row that is cut into another number of cells is an error later, which names it.
-    best = [mark for mark in columns if odd_rows[mark] == min(odd_rows.values())]
+        return possible[0]  # a single column
+    # A row with a different number of cells is an error later, which names the row.
+    best = [separator for separator in columns if odd_rows[separator] == min(odd_rows.values())]
     if options.names is not None:
-        best = [mark for mark in best if columns[mark] == len(options.names)] or best
+        best = [separator for separator in best if columns[separator] == len(options.names)] or best
     if len(best) > 1:
         choices = " or ".join(
-            f"{_SEPARATOR_NAMES[mark]} ({columns[mark]} columns)" for mark in best
+            f"{_SEPARATOR_NAMES[separator]} ({columns[separator]} columns)" for separator in best
         )
         raise DataError(f"columns are separated by {choices}: say which by separator = ...")
     return best[0]
 
 
 def _parse_sample_rows(text: str, separator: str, quote: str) -> list[list[str]]:
-    """Return the first rows that are not empty, if cells are separated so; at least one."""
+    """Return the first non-empty rows, split at `separator`; at least one row."""
     lines = csv.reader(
         io.StringIO(text, newline=""),
         delimiter=separator,
@@ -146,7 +150,7 @@ def _parse_sample_rows(text: str, separator: str, quote: str) -> list[list[str]]
     rows: list[list[str]] = []
     try:
         rows.extend(itertools.islice(filter(None, lines), _ROWS))
-    except csv.Error as error:  # a cell of more than 131,072 characters: a quote was not closed
+    except csv.Error as error:  # a cell above 131,072 characters, due to an open quote
         if not rows:
             raise DataError(f"the first row cannot be read: {error}") from None
         rows.append([])
@@ -167,7 +171,7 @@ def _check_header(names: list[str], quote: str) -> None:
 
 
 def format_encoding_error(cell_name: str, byte: int, shown: str) -> str:
-    """Say that a cell is not UTF-8, and what it is if it is Latin-1."""
+    """Return the error text for a cell that is not UTF-8, with its content as Latin-1."""
     return (
         f"{cell_name} is not UTF-8: byte 0x{byte:02x}, in Latin-1 {quote_untrusted(shown, 40)!r}; "
         "save the file "
@@ -176,7 +180,7 @@ def format_encoding_error(cell_name: str, byte: int, shown: str) -> str:
 
 
 def check_no_blank_before_quote(cell: str, quote: str, cell_name: str) -> None:
-    """Refuse a cell whose quotes would become part of it."""
+    """Raise DataError for a cell whose quotes would become part of its text."""
     if quote and cell[:1].isspace() and cell.lstrip().startswith(quote):
         raise DataError(
             f"{cell_name} has a blank before its quote: {quote_untrusted(cell, 40)}; write the "
@@ -185,8 +189,8 @@ def check_no_blank_before_quote(cell: str, quote: str, cell_name: str) -> None:
         )
 
 
-_BLOCK = 2 << 20  # bytes that are parsed at a time: no row is longer
-_PRINTABLE = (0x21, 0x7E)  # the ASCII characters that are no blanks
+_BLOCK = 2 << 20  # bytes parsed at a time, and the limit on a row
+_PRINTABLE = (0x21, 0x7E)  # the range of ASCII characters without blanks
 _OPEN_QUOTE = 'a quote that is not closed: correct it, or say quote = "" if quotes are mere text'
 _CELL_COUNT_ERROR = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
 
@@ -210,7 +214,7 @@ class CsvSource(TableSource):
         with self._location.open_stream() as stream:
             content = _Utf8Stream(stream, dialect, _make_end_row(dialect, numbers[0], end))
             try:
-                for parsed in _parse_audit_record(content, dialect, numbers):
+                for parsed in _parse_columns(content, dialect, numbers):
                     cells, first_row = rows.strip_extra_rows(parsed, end)
                     texts = [
                         _to_trimmed_text(column, name, first_row, dialect.quote)
@@ -223,9 +227,9 @@ class CsvSource(TableSource):
 
 
 class _Utf8Stream(io.RawIOBase):
-    """The bytes of a file from its first row on, in UTF-8, with a row of our own at the end.
+    """The bytes of a file from its first row on, in UTF-8, followed by an end row.
 
-    Where that row is not read back as one, a quote was not closed and took it in.
+    If the parser does not return the end row as a row, a quote was not closed and contains it.
     """
 
     def __init__(self, stream: pa.NativeFile, dialect: CsvDialect, end_row: bytes) -> None:
@@ -233,19 +237,19 @@ class _Utf8Stream(io.RawIOBase):
         self._buffer = b""
 
     def readable(self) -> bool:
-        """Say yes: pyarrow asks."""
+        """Return True, as pyarrow requires."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes, as many as are asked for unless these are the last."""
+        """Return the next `size` bytes, fewer at the end, or all bytes if `size` is negative."""
         while size < 0 or len(self._buffer) < size:
             chunk = next(self._chunks, None)
             if chunk is None:
                 size = len(self._buffer)
                 break
             self._buffer += chunk
-        taken, self._buffer = self._buffer[:size], self._buffer[size:]
-        return taken
+        content, self._buffer = self._buffer[:size], self._buffer[size:]
+        return content
 
     @staticmethod
     def _read_chunks(stream: pa.NativeFile, dialect: CsvDialect, end_row: bytes) -> Iterator[bytes]:
@@ -260,22 +264,22 @@ class _Utf8Stream(io.RawIOBase):
 
 
 def _make_end_row(dialect: CsvDialect, number: int, marker: str) -> bytes:
-    """Return a row with this text in one column."""
+    """Return a row with `marker` in one column and empty cells in the others."""
     before, after = number, len(dialect.names) - number - 1
     return f"{dialect.separator * before}{marker}{dialect.separator * after}\n".encode()
 
 
-def _parse_audit_record(
+def _parse_columns(
     content: _Utf8Stream, dialect: CsvDialect, numbers: list[int]
 ) -> Iterator[pa.RecordBatch]:
-    """Parse the columns with these numbers, with the header as a row like the others."""
+    """Parse the columns with these numbers; the header is the first row."""
     columns = [f"f{number}" for number in numbers]
     yield from pacsv.open_csv(
         pa.PythonFile(content, "r"),
         read_options=pacsv.ReadOptions(
             block_size=_BLOCK,
             autogenerate_column_names=True,
-            use_threads=False,  # threads are no faster, and do not count rows
+            use_threads=False,  # threads are not faster, and lose the row numbers
         ),
         parse_options=pacsv.ParseOptions(
             delimiter=dialect.separator,
@@ -292,7 +296,7 @@ def _parse_audit_record(
 
 
 class _RowCounter:
-    """Counts rows, so that what is wrong with one can be said."""
+    """Counts rows, so that errors can name the row."""
 
     def __init__(self, dialect: CsvDialect) -> None:
         self._dialect = dialect
@@ -302,7 +306,7 @@ class _RowCounter:
     def strip_extra_rows(
         self, parsed: pa.RecordBatch, end_marker: str
     ) -> tuple[pa.RecordBatch, int]:
-        """Return a batch without the header and our own last row, and its first row's number."""
+        """Return a batch without the header and the end row, and the number of its first row."""
         number = self._done + 1
         self._done += parsed.num_rows
         if parsed.num_rows and parsed.column(0)[-1].as_py() == end_marker.encode():
@@ -311,29 +315,29 @@ class _RowCounter:
         return (parsed, number) if number > 0 else (parsed.slice(1), 1)
 
     def check_end(self) -> None:
-        """Refuse a table whose last row took in what we put under it."""
+        """Raise DataError if an open quote in the last row contains the end row."""
         if not self._ended:
             raise DataError(f"row {self._done} has {_OPEN_QUOTE}")
 
     def explain(self, error: pa.ArrowInvalid) -> DataError:
-        """Say what is wrong with which row."""
+        """Convert a parser error to an error that names the row."""
         if "straddling object" in str(error):
             return DataError(
                 f"row {self._done + 1} is longer than {_BLOCK:,} bytes, or has {_OPEN_QUOTE}"
             )
-        found = _CELL_COUNT_ERROR.search(str(error))
-        if found is None:
+        match = _CELL_COUNT_ERROR.search(str(error))
+        if match is None:
             return DataError(f"not CSV: {get_first_line(error)}")
-        number, expected, there = (int(found[group]) for group in (1, 2, 3))
-        what = (
-            f"row {number - self._dialect.has_header} has {there} "
-            f"{'cell' if there == 1 else 'cells'}, and the {self._first_row_name} has {expected}"
+        number, expected, n_cells = (int(match[group]) for group in (1, 2, 3))
+        problem = (
+            f"row {number - self._dialect.has_header} has {n_cells} "
+            f"{'cell' if n_cells == 1 else 'cells'}, and the {self._first_row_name} has {expected}"
         )
-        if "\n" in found[4]:  # within quotes; the last of these lines may be our own
-            return DataError(f"{what}; correct it; or it has {_OPEN_QUOTE}")
+        if "\n" in match[4]:  # within quotes; the last line may be the end row
+            return DataError(f"{problem}; correct it; or it has {_OPEN_QUOTE}")
         return DataError(
-            f"{what}: {quote_untrusted(found[4])}; correct it, or say separator and quote if they "
-            f"are others than {self._dialect.separator!r} and {self._dialect.quote!r}"
+            f"{problem}: {quote_untrusted(match[4])}; correct it, or say separator and quote if "
+            f"they are others than {self._dialect.separator!r} and {self._dialect.quote!r}"
         )
 
     @property
@@ -342,7 +346,7 @@ class _RowCounter:
 
 
 def _to_trimmed_text(cells: pa.Array, name: str, first_row: int, quote: str) -> pa.Array:
-    """Return cells as text without blanks around it; the first of them is in that row."""
+    """Return cells as stripped text; `first_row` is the row number of the first cell."""
     try:
         texts = cells.cast(pa.string())
     except pa.ArrowInvalid:
@@ -352,20 +356,20 @@ def _to_trimmed_text(cells: pa.Array, name: str, first_row: int, quote: str) -> 
     trimmed = pc.utf8_trim_whitespace(texts)
     if quote:
         suspects = pc.indices_nonzero(pc.starts_with(trimmed, quote)).to_pylist()
-        for place in suspects:
-            what = f"column {name!r}, row {first_row + place}"
-            check_no_blank_before_quote(texts[place].as_py(), quote, what)
+        for index in suspects:
+            cell_name = f"column {name!r}, row {first_row + index}"
+            check_no_blank_before_quote(texts[index].as_py(), quote, cell_name)
     return trimmed
 
 
 def _has_no_blanks(cells: pa.Array) -> bool:
-    """Tell whether there is no blank in any cell, as in columns of numbers: then none is cut."""
+    """Tell whether no cell contains a blank, as in columns of numbers, so that none is stripped."""
     buffer = cells.buffers()[2]
     if buffer is None:
         return True
     lowest, highest = _PRINTABLE
-    letters = np.frombuffer(buffer, np.uint8)
-    return not bool((letters - np.uint8(lowest) > highest - lowest).any())
+    characters = np.frombuffer(buffer, np.uint8)
+    return not bool((characters - np.uint8(lowest) > highest - lowest).any())
 
 
 def _find_encoding_error(cells: pa.Array, name: str, first_row: int) -> DataError:
@@ -373,6 +377,8 @@ def _find_encoding_error(cells: pa.Array, name: str, first_row: int) -> DataErro
         try:
             cell.decode()
         except UnicodeDecodeError as error:
-            what = f"column {name!r}, row {row}"
-            return DataError(format_encoding_error(what, cell[error.start], cell.decode("latin-1")))
+            cell_name = f"column {name!r}, row {row}"
+            return DataError(
+                format_encoding_error(cell_name, cell[error.start], cell.decode("latin-1"))
+            )
     raise AssertionError("all cells are UTF-8")

@@ -1,9 +1,9 @@
-"""Opening a data source by path, address or query, folders of files included.
+"""Opening of a data source by path, URL or query, including folders of files.
 
-`sales/year=2024/part-0.parquet` has the column `year`, as Hive and Spark write it: of whole numbers
-if all values are, otherwise of text. Files and folders whose names start with `_` or `.` are other
-programs' notes. Files are read one after the other, by their names. Those whose names say how many
-there are, as `privet shard` writes them, are read only if all of them are there.
+`sales/year=2024/part-0.parquet` has the column `year`, as Hive and Spark write it: integers if all
+values are integers, otherwise text. Files and folders whose names start with `_` or `.` are
+metadata of other programs and are ignored. Files are read in the order of their names. If the names
+contain the number of files, as `privet shard` writes them, all files must be present.
 """
 
 from __future__ import annotations
@@ -42,57 +42,60 @@ _SHARD_NAME_PATTERN = re.compile(r"([0-9]{5})-of-([0-9]{5})\.parquet")
 
 @dataclass(frozen=True)
 class PartitionedFile:
-    """A file of a folder, and what the names of the folders in between say about its rows."""
+    """A file in a folder, and the column values in the names of its parent folders."""
 
     location: Location
     partition_values: dict[str, str | None]
 
 
 def make_shard_names(count: int) -> list[str]:
-    """Return names of so many files, from which it shows if one is missing later."""
+    """Return the names of shard files, which contain their number, to detect a missing one."""
     return [f"{number:05}-of-{count:05}.parquet" for number in range(count)]
 
 
 def list_files(folder: Location) -> list[PartitionedFile]:
-    """List a folder's files, in all folders below it too; refuse some that are not all."""
-    found, names = [], dict[str, list[str]]()
+    """List the files in a folder and its subfolders; raise DataError if shards are missing."""
+    files, names_by_folder = [], dict[str, list[str]]()
     for info in folder.filesystem.get_file_info(pafs.FileSelector(folder.path, recursive=True)):
-        steps = info.path[len(folder.path) :].strip("/").split("/")
-        if info.type == pafs.FileType.File and not any(step[0] in "_." for step in steps):
-            where = "/".join([folder.display_name.rstrip("/"), *steps])
-            values = dict(_parse_partition_value(step) for step in steps[:-1] if "=" in step)
-            found.append(PartitionedFile(Location(folder.filesystem, info.path, where), values))
-            names.setdefault(where.rpartition("/")[0], []).append(steps[-1])
-    if not found:
+        parts = info.path[len(folder.path) :].strip("/").split("/")
+        if info.type == pafs.FileType.File and not any(part[0] in "_." for part in parts):
+            display_name = "/".join([folder.display_name.rstrip("/"), *parts])
+            values = dict(_parse_partition_value(part) for part in parts[:-1] if "=" in part)
+            files.append(
+                PartitionedFile(Location(folder.filesystem, info.path, display_name), values)
+            )
+            names_by_folder.setdefault(display_name.rpartition("/")[0], []).append(parts[-1])
+    if not files:
         raise DataError("there is no table in this folder")
-    for where in sorted(names):
-        with locate_errors(where):
-            _check_shards_complete(names[where])
-    return sorted(found, key=lambda member: member.location.path)
+    for display_name in sorted(names_by_folder):
+        with locate_errors(display_name):
+            _check_shards_complete(names_by_folder[display_name])
+    return sorted(files, key=lambda file: file.location.path)
 
 
 def _check_shards_complete(names: Sequence[str]) -> None:
-    """Raise DataError if files say how many they are, and are not as many."""
-    said = sorted(
+    """Raise DataError if the names of files contain their number and some are missing."""
+    shard_counts = sorted(
         {int(match[2]) for name in names if (match := _SHARD_NAME_PATTERN.fullmatch(name))}
     )
-    if len(said) > 1:
-        counts = ", ".join(map(str, said[:-1])) + f" and {said[-1]}"
+    if len(shard_counts) > 1:
+        counts = ", ".join(map(str, shard_counts[:-1])) + f" and {shard_counts[-1]}"
         raise DataError(
             f"there are files of {counts} in one folder, by their names: keep those of one table"
         )
-    if not said:
+    if not shard_counts:
         return
-    here, wanted = set(names), make_shard_names(said[0])
-    for name in sorted(here - set(wanted)):
+    present, expected = set(names), make_shard_names(shard_counts[0])
+    for name in sorted(present - set(expected)):
         if _SHARD_NAME_PATTERN.fullmatch(name):
-            raise DataError(f"{name!r} is none of {said[0]} files: remove it")
-    missing = [name for name in wanted if name not in here]
+            raise DataError(f"{name!r} is none of {shard_counts[0]} files: remove it")
+    missing = [name for name in expected if name not in present]
     if missing:
-        are = "is" if len(missing) == 1 else "are"
+        verb = "is" if len(missing) == 1 else "are"
         raise DataError(
-            f"{len(missing)} of {said[0]} files {are} missing, {format_names(missing, 3)}: put "
-            "back what is missing, or write the table anew (privet shard)"
+            f"{len(missing)} of {shard_counts[0]} files {verb} missing, "
+            f"{format_names(missing, 3)}: put back what is missing, or write the table anew "
+            "(privet shard)"
         )
 
 
@@ -102,7 +105,7 @@ def _parse_partition_value(folder_name: str) -> tuple[str, str | None]:
 
 
 class FolderSource(TableSource):
-    """Files of one kind with the same columns, read as one table."""
+    """Files of one format with the same columns, read as one table."""
 
     def __init__(
         self,
@@ -123,14 +126,14 @@ class FolderSource(TableSource):
         super().__init__(folder.display_name, pa.schema([*first.schema, *fields]))
 
     def read_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Read these columns of one file after the other."""
+        """Read these columns from each file in turn."""
         for number, file in enumerate(self._files):
             with locate_errors(file.display_name):
                 for batch in file.read_batches(self._select_file_columns(columns)):
                     yield self._add_partition_columns(batch, number, columns)
 
     def read_selected(self, columns: list[str], rows: IndexArray) -> Iterator[pa.RecordBatch]:
-        """Read these rows, and nothing of files without any, where files say what they hold."""
+        """Read these rows; skip files without any if all files know their number of rows."""
         if self.n_rows is None:
             yield from super().read_selected(columns, rows)
             return
@@ -138,27 +141,27 @@ class FolderSource(TableSource):
         end = 0
         for number, file in enumerate(self._files):
             start, end = end, end + (file.n_rows or 0)
-            wanted = select_range(rows, start, end)
-            if len(wanted):
+            file_rows = select_range(rows, start, end)
+            if len(file_rows):
                 with locate_errors(file.display_name):
-                    for batch in file.read_selected(self._select_file_columns(columns), wanted):
+                    for batch in file.read_selected(self._select_file_columns(columns), file_rows):
                         yield self._add_partition_columns(batch, number, columns)
 
     @property
     def n_rows(self) -> int | None:
-        """How many rows all files have, if all of them say so."""
+        """The number of rows in all files, if all files know theirs."""
         counts = [file.n_rows for file in self._files]
         return None if None in counts else sum(count or 0 for count in counts)
 
     def _select_file_columns(self, columns: list[str]) -> list[str]:
-        """Return which of these columns are in the files; at least one, by which rows count."""
-        inside = [name for name in columns if name not in self._values]
-        return inside or self._files[0].list_columns()[:1]
+        """Return the columns to read from the files: at least one, to count the rows."""
+        file_columns = [name for name in columns if name not in self._values]
+        return file_columns or self._files[0].list_columns()[:1]
 
     def _add_partition_columns(
         self, batch: pa.RecordBatch, number: int, columns: list[str]
     ) -> pa.RecordBatch:
-        """Return all columns of a batch, with those of the folders' names."""
+        """Return a batch with the columns from the folder names added."""
         values, rows = self._values, batch.num_rows
         return pa.RecordBatch.from_arrays(
             [
@@ -169,7 +172,7 @@ class FolderSource(TableSource):
         )
 
     def get_plain_type(self, name: str) -> pa.DataType:
-        """Return the type that holds a column's values of all files."""
+        """Return the common plain type of a column in all files."""
         if name in self._values:
             return self._values[name].type
         common = self._files[0].get_plain_type(name)
@@ -180,17 +183,17 @@ class FolderSource(TableSource):
 
 
 def _make_partition_columns(files: Sequence[PartitionedFile]) -> dict[str, pa.Array]:
-    """Return the columns that folders' names make, with a value for each file."""
+    """Return the columns in the folder names, with a value for each file."""
     names = list(files[0].partition_values)
-    for member in files:
-        if list(member.partition_values) != names:
-            with locate_errors(member.location.display_name):
+    for file in files:
+        if list(file.partition_values) != names:
+            with locate_errors(file.location.display_name):
                 raise DataError(
-                    f"its folders name {format_names(list(member.partition_values))}, and those of "
+                    f"its folders name {format_names(list(file.partition_values))}, and those of "
                     f"{files[0].location.display_name} name {format_names(names)}"
                 )
     return {
-        name: _make_partition_column([member.partition_values[name] for member in files])
+        name: _make_partition_column([file.partition_values[name] for file in files])
         for name in names
     }
 
@@ -201,12 +204,12 @@ def _make_partition_column(values: Sequence[str | None]) -> pa.Array:
 
 
 def _check_same_columns(names: Sequence[str], first: TableSource) -> None:
-    here, there = set(names), set(first.list_columns())
+    columns, first_columns = set(names), set(first.list_columns())
     for name in names:
-        if name not in there:
+        if name not in first_columns:
             raise DataError(f"there is a column {name!r}, which {first.display_name} does not have")
     for name in first.list_columns():
-        if name not in here:
+        if name not in columns:
             raise DataError(f"there is no column {name!r}, which {first.display_name} has")
 
 
@@ -234,10 +237,10 @@ def open_source(
     *,
     strict: bool = True,
 ) -> TableSource:
-    """Find out what a table is, and what its columns are called.
+    """Open a table, detect its format and read its column names.
 
-    It is at a path, at an address that pyarrow knows (s3://, gs://, hdfs://, file://, ...) or what
-    a query returns. Strictly, options that it has no use for are refused.
+    The table is a path, a URL that pyarrow supports (s3://, gs://, hdfs://, file://, ...) or a
+    query. With `strict`, an option that does not apply to the format is an error.
     """
     options = options or TableFormatOptions()
     if isinstance(table, PostgresQuery):
@@ -253,9 +256,9 @@ def open_source(
 
 
 def _open_folder(folder: Location, options: TableFormatOptions, strict: bool) -> TableSource:
-    found = list_files(folder)
-    first, files = found[0].location, []
-    for location in (member.location for member in found):
+    partitioned_files = list_files(folder)
+    first, files = partitioned_files[0].location, []
+    for location in (file.location for file in partitioned_files):
         with locate_errors(location.display_name):
             if location.file_format != first.file_format:
                 raise DataError(
@@ -263,7 +266,7 @@ def _open_folder(folder: Location, options: TableFormatOptions, strict: bool) ->
                     f"{first.file_format}: keep files of one kind in a folder"
                 )
             files.append(_open_file(location, options, strict))
-    return FolderSource(folder, files, found)
+    return FolderSource(folder, files, partitioned_files)
 
 
 def _open_file(location: Location, options: TableFormatOptions, strict: bool) -> TableSource:

@@ -1,9 +1,9 @@
-"""A query to PostgreSQL, whose rows stream from the server.
+"""Queries to PostgreSQL, whose rows stream from the server.
 
-The connection is libpq's: from the environment (PGHOST, PGUSER, PGPASSFILE, ...), from a service of
-its service file, or by an address without a password. The query runs as it is, once for each
-reading, in a transaction that changes nothing. (Inside a query of ours that picks columns and casts
-them, it could lose its order.)
+libpq takes the connection from the environment (PGHOST, PGUSER, PGPASSFILE, ...), from a service in
+its service file, or from an address without a password. The query runs unchanged, once for each
+reading, in a read-only transaction. It is not wrapped in another query that selects and casts
+columns, because its rows could lose their order.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from privet.errors import DataError, PrivetError, UnavailableError
 from privet.schema import Config
 
 QUERY_DISPLAY_NAME = "PostgreSQL query"
-"""How messages call it: there may be secrets in the query."""
+"""The name of a query in messages; the query itself can contain secrets."""
 
 _TYPE = b"POSTGRESQL:type"
 _TYPE_OVERRIDES: Mapping[str, pa.DataType] = {"numeric": pa.float64(), "uuid": pa.large_string()}
-# Money comes as a number of cents, or of whatever the server's locale says.
+# Money is a number of cents, or of another unit that depends on the locale of the server.
 _UNSUPPORTED_TYPES = ("json", "jsonb", "money")
 _EARLIEST = -2_440_588  # days before 1970: 4713 BC, as early as a date of PostgreSQL can be
 _DAY = 86_400_000_000
@@ -63,7 +63,7 @@ class PostgresQuery(Config):
                 "is neither a service nor an address: give a name of libpq's service file, or "
                 "postgresql://..."
             )
-        # Whoever forgets to escape an "@" or a "?" in a password has it in an odd place.
+        # A password with an unescaped "@" or "?" is not where a parser expects it.
         user = database.partition("://")[2].rpartition("@")[0]
         parameters = dict(parse_qsl(database.partition("?")[2], keep_blank_values=True))
         if ":" in user or parameters.keys() & {"password", "sslpassword"}:
@@ -74,7 +74,7 @@ class PostgresQuery(Config):
         return database
 
     def get_connection_uri(self) -> str:
-        """Return what libpq is told; the environment has the rest."""
+        """Return the connection URI for libpq, which reads the rest from the environment."""
         if "://" in self.database:
             return self.database
         return f"postgresql:///?service={self.database}"
@@ -94,22 +94,22 @@ class PostgresSource(TableSource):
         super().__init__(QUERY_DISPLAY_NAME, schema)
 
     def get_plain_type(self, name: str) -> pa.DataType:
-        """Return the type that a column comes in; refuse one that has to be cast in the query."""
+        """Return the plain type of a column; raise DataError if the query must cast it."""
         field = self.schema.field(name)
-        kind = field.metadata[_TYPE].decode()
-        if kind in _TYPE_OVERRIDES:
-            return _TYPE_OVERRIDES[kind]
+        type_name = field.metadata[_TYPE].decode()
+        if type_name in _TYPE_OVERRIDES:
+            return _TYPE_OVERRIDES[type_name]
         with contextlib.suppress(DataError):
-            if kind not in _UNSUPPORTED_TYPES:
+            if type_name not in _UNSUPPORTED_TYPES:
                 return super().get_plain_type(name)
-        shown = f"{kind[1:]}[]" if kind.startswith("_") else kind
+        shown = f"{type_name[1:]}[]" if type_name.startswith("_") else type_name
         raise DataError(
             f"column {name!r} holds {shown}: cast it in the query to a number, text, a date or a "
             "timestamp, or leave it out"
         )
 
     def read_batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Run the query, and read these of its columns."""
+        """Run the query, and read these columns."""
         rows = 0
         with self._open_cursor() as cursor:
             cursor.execute(self._clean_sql())
@@ -121,7 +121,7 @@ class PostgresSource(TableSource):
                 rows += batch.num_rows
 
     def _clean_sql(self) -> str:
-        # The driver puts it in parentheses, out of which a comment at its end would run.
+        # The driver adds parentheses; a comment at the end would hide the closing one.
         return self._query.sql.strip().removesuffix(";") + "\n"
 
     @contextlib.contextmanager
@@ -160,7 +160,7 @@ def _format_install_advice(package: str) -> str:
 
 
 def _explain(error: Exception, connection: Any, driver: Any) -> PrivetError:
-    """Tell a query that the server refuses from a server that is gone."""
+    """Distinguish an error in the query from a lost connection to the server."""
     try:
         connection.rollback()
     except driver.Error:
@@ -171,14 +171,14 @@ def _explain(error: Exception, connection: Any, driver: Any) -> PrivetError:
 
 
 def _format_server_message(error: Exception) -> str:
-    """Return the server's own words in one line, without the query and the driver's words."""
+    """Return the server's message in one line, without the query and the driver's prefix."""
     details = dict(getattr(error, "details", None) or ())
-    said = details.get(b"PG_DIAG_MESSAGE_PRIMARY", b"").decode(errors="replace")
-    return " ".join((said or _DRIVER_PREFIX_PATTERN.sub("", str(error))).split())
+    message = details.get(b"PG_DIAG_MESSAGE_PRIMARY", b"").decode(errors="replace")
+    return " ".join((message or _DRIVER_PREFIX_PATTERN.sub("", str(error))).split())
 
 
 def _check_finite_dates(name: str, column: pa.Array, rows_before: int) -> None:
-    """Refuse dates that the driver makes early ones of, since it adds to the largest number."""
+    """Reject early dates: infinite and late dates become early ones by overflow in the driver."""
     if pa.types.is_date32(column.type):
         numbers, earliest = column.view(pa.int32()), _EARLIEST
     elif pa.types.is_timestamp(column.type):

@@ -1,4 +1,4 @@
-"""Cells of every kind and type, and what a cell of another kind gets."""
+"""Columns of every type, and the errors for cells of another type."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def values(cells: ColumnBuilder) -> list[float]:
     return found
 
 
-def check(cells: ColumnBuilder, kind: str, expected: list[float]) -> None:
+def check(cells: ColumnBuilder, type_name: str, expected: list[float]) -> None:
     np.testing.assert_array_equal(values(cells), expected)
     assert cells.column_type is not None
-    assert str(cells.column_type) == kind
+    assert str(cells.column_type) == type_name
 
 
 @pytest.mark.parametrize(
-    ("cells", "kind", "expected"),
+    ("cells", "type_name", "expected"),
     [
         ([1, None, 3], "number", [1, NAN, 3]),
         ([1.5, float("nan")], "number", [1.5, NAN]),
@@ -57,39 +57,41 @@ def check(cells: ColumnBuilder, kind: str, expected: list[float]) -> None:
         (["b", "a", "", "b"], "category", [0, 1, NAN, 0]),
     ],
 )
-def test_what_columns_are(cells: list[Any], kind: str, expected: list[float]) -> None:
-    check(read(cells), kind, expected)
+def test_column_type_follows_from_cells(
+    cells: list[Any], type_name: str, expected: list[float]
+) -> None:
+    check(read(cells), type_name, expected)
 
 
-def test_batches_are_one_column() -> None:
+def test_batches_form_one_column() -> None:
     check(read(["", ""], ["1"], ["2", ""]), "number", [NAN, NAN, 1, 2, NAN])
     cells = read(["b"], ["a", "b"], [""], ["c"])
     assert cells.categories == ("b", "a", "c")
     check(cells, "category", [0, 1, 0, NAN, 2])
 
 
-def test_a_column_of_missing_cells_is_of_no_kind() -> None:
+def test_column_without_values_has_no_type() -> None:
     cells = read(["", None], pa.nulls(2))
     np.testing.assert_array_equal(values(cells), [NAN] * 4)
     assert cells.column_type is None
 
 
 @pytest.mark.parametrize("cell", MISSING_TEXTS)
-def test_missing(cell: str) -> None:
+def test_default_missing_texts(cell: str) -> None:
     check(read(["a", cell, f" {cell} "]), "category", [0, NAN, NAN])
 
 
-def test_what_is_missing_besides_is_the_owners_to_say() -> None:
+def test_owner_declares_more_missing_texts() -> None:
     assert read(["a", "?"]).categories == ("a", "?")
     check(read(["a", "?", " ? "], missing=["?"]), "category", [0, NAN, NAN])
     check(read(["1", "?"], missing=["?"]), "number", [1, NAN])
 
 
 @pytest.mark.parametrize(
-    ("batches", "declared", "kind", "expected"),
+    ("batches", "declared", "type_name", "expected"),
     [
         ([["1"], ["2", "-999"]], None, "number", [1, 2, NAN]),
-        ([["-999", "1"]], "number", "number", [NAN, 1]),  # as new rows are read
+        ([["-999", "1"]], "number", "number", [NAN, 1]),  # as for rows to predict
         ([[1, -999, None]], None, "number", [1, NAN, NAN]),
         ([[1.5, -999.0]], None, "number", [1.5, NAN]),
         ([[0, 1, -999]], "boolean", "boolean", [0, 1, NAN]),
@@ -97,10 +99,10 @@ def test_what_is_missing_besides_is_the_owners_to_say() -> None:
         ([[date(1970, 1, 2), date(1900, 1, 1)]], None, "date", [1, NAN]),
     ],
 )
-def test_what_stands_for_missing_may_be_a_number_or_a_date(
-    batches: list[Any], declared: str | None, kind: str, expected: list[float]
+def test_missing_text_may_be_a_number_or_a_date(
+    batches: list[Any], declared: str | None, type_name: str, expected: list[float]
 ) -> None:
-    check(read(*batches, declared=declared, missing=["-999", "1900-01-01"]), kind, expected)
+    check(read(*batches, declared=declared, missing=["-999", "1900-01-01"]), type_name, expected)
 
 
 def test_later_batches_are_read_by_the_same_rules() -> None:
@@ -111,7 +113,7 @@ def test_later_batches_are_read_by_the_same_rules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cells", "declared", "kind", "expected"),
+    ("cells", "declared", "type_name", "expected"),
     [
         ([2, 1, None, 2], "category", "category", [0, 1, NAN, 0]),
         ([2.0, 1.0, float("nan")], "category", "category", [0, 1, NAN]),
@@ -125,21 +127,21 @@ def test_later_batches_are_read_by_the_same_rules() -> None:
     ],
 )
 def test_declared_columns(
-    cells: list[Any], declared: str, kind: str, expected: list[float]
+    cells: list[Any], declared: str, type_name: str, expected: list[float]
 ) -> None:
-    check(read(cells, declared=declared), kind, expected)
+    check(read(cells, declared=declared), type_name, expected)
 
 
 @pytest.mark.parametrize(
     ("alike", "name"),
     [([[7], [7.0], ["7"], ["7.0"], [" 7 "], [Decimal("7.00")]], "7"), ([[True], ["TRUE"]], "true")],
 )
-def test_one_category_however_it_is_written(alike: list[list[Any]], name: str) -> None:
+def test_category_is_the_same_in_every_type(alike: list[list[Any]], name: str) -> None:
     for cells in alike:
         assert read(cells, declared="category").categories == (name,), cells
 
 
-def test_endless_categories_are_refused_before_they_fill_the_memory(
+def test_too_many_categories_are_rejected_early(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("privet.data.columns._MAX_CATEGORIES", 10)
@@ -148,7 +150,7 @@ def test_endless_categories_are_refused_before_they_fill_the_memory(
     read([f"x{i % 5}" for i in range(40)])
 
 
-def test_a_decimal_comma_is_declared() -> None:
+def test_decimal_comma_must_be_declared() -> None:
     check(read(["1,5", "2", "-0,25"], decimal=","), "number", [1.5, 2, -0.25])
     with pytest.raises(DataError, match=r"'1\.500,5' is not a number"):
         read(["1,5", "1.500,5"], decimal=",")
@@ -183,7 +185,7 @@ def test_a_decimal_comma_is_declared() -> None:
         ([pa.array([b"x"])], "holds binary: turn it into"),
     ],
 )
-def test_cells_of_another_kind_are_named(batches: list[Any], complaint: str) -> None:
+def test_cells_of_another_type_are_rejected(batches: list[Any], complaint: str) -> None:
     with pytest.raises(DataError, match=f"^column 'x'.*{complaint}"):
         read(*batches)
 
@@ -202,19 +204,21 @@ def test_cells_of_another_kind_are_named(batches: list[Any], complaint: str) -> 
         ([1e300], "category", "column 'x': 1e.300 is a fraction, or not exact"),
     ],
 )
-def test_cells_that_are_not_as_declared(cells: list[Any], declared: str, complaint: str) -> None:
+def test_cells_of_another_type_than_declared_are_rejected(
+    cells: list[Any], declared: str, complaint: str
+) -> None:
     with pytest.raises(DataError, match=complaint):
         read(cells, declared=declared)
 
 
 @pytest.mark.parametrize("declared", ["nothing", "number %d", "", "category x"])
-def test_declarations_are_checked(declared: str) -> None:
+def test_invalid_declarations_are_rejected(declared: str) -> None:
     with pytest.raises(ParameterError, match=r"types: .* is none of number, boolean, date"):
         ColumnType.parse(declared)
 
 
 @pytest.mark.parametrize("form", ["%Q", "%T", "dd.mm.yyyy", "%H:%M:%S.%f", "%d%"])
-def test_formats_are_checked(form: str) -> None:
+def test_invalid_date_formats_are_rejected(form: str) -> None:
     with pytest.raises(ParameterError, match="is no format of dates"):
         ColumnType.parse(f"time {form}")
 

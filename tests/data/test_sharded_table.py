@@ -58,12 +58,12 @@ def batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(sharded_table, "_ROWS_IN_A_GROUP", 5)
 
 
-def typed(tmp_path: Path) -> TableSpec:
+def write_typed_table(tmp_path: Path) -> TableSpec:
     pq.write_table(TYPED, tmp_path / "table.parquet", row_group_size=20)
     return TableSpec(path=str(tmp_path / "table.parquet"), id="id")
 
 
-def of_text(tmp_path: Path) -> TableSpec:
+def write_text_table(tmp_path: Path) -> TableSpec:
     (tmp_path / "table.csv").write_text(CSV)
     return TableSpec(
         path=str(tmp_path / "table.csv"),
@@ -79,7 +79,7 @@ def of_text(tmp_path: Path) -> TableSpec:
     )
 
 
-def same(found: Frame, expected: Frame) -> None:
+def assert_same_frame(found: Frame, expected: Frame) -> None:
     assert (found.names, found.schemas) == (expected.names, expected.schemas)
     assert (found.label_schema, found.warnings == ()) == (
         expected.label_schema,
@@ -89,25 +89,30 @@ def same(found: Frame, expected: Frame) -> None:
     assert found.ids is not None
     assert expected.ids is not None
     assert found.ids.tolist() == expected.ids.tolist()
-    for ours, theirs in ((found.label, expected.label), (found.weight, expected.weight)):
-        assert (ours is None) == (theirs is None)
-        if ours is not None and theirs is not None:
-            np.testing.assert_array_equal(ours, theirs)
+    for found_values, expected_values in (
+        (found.label, expected.label),
+        (found.weight, expected.weight),
+    ):
+        assert (found_values is None) == (expected_values is None)
+        if found_values is not None and expected_values is not None:
+            np.testing.assert_array_equal(found_values, expected_values)
 
 
-@pytest.mark.parametrize("write", [typed, of_text])
+@pytest.mark.parametrize("write", [write_typed_table, write_text_table])
 @pytest.mark.parametrize("shards", [1, 4, 53])
-def test_the_same_frame(tmp_path: Path, write: Any, shards: int) -> None:
-    described = write(tmp_path)
-    written = write_sharded_table(described, tmp_path / "shards", shards)
+def test_rewritten_table_has_the_same_frame(tmp_path: Path, write: Any, shards: int) -> None:
+    spec = write(tmp_path)
+    written = write_sharded_table(spec, tmp_path / "shards", shards)
     files = sorted(path.name for path in (tmp_path / "shards").iterdir())
     assert files == [f"{number:05}-of-{shards:05}.parquet" for number in range(shards)]
-    same(read_table(written), read_table(described))
-    assert sorted(path.name for path in tmp_path.iterdir())[0] == "shards", "something is left over"
+    assert_same_frame(read_table(written), read_table(spec))
+    assert sorted(path.name for path in tmp_path.iterdir())[0] == "shards", (
+        "a temporary file is left"
+    )
 
 
-def test_types_stay(tmp_path: Path) -> None:
-    written = write_sharded_table(typed(tmp_path), tmp_path / "shards", 3)
+def test_types_are_kept(tmp_path: Path) -> None:
+    written = write_sharded_table(write_typed_table(tmp_path), tmp_path / "shards", 3)
     before = open_source(tmp_path / "table.parquet")
     after = open_source(str(written.path))
     assert [after.get_plain_type(name) for name in after.list_columns()] == [
@@ -119,14 +124,14 @@ def test_types_stay(tmp_path: Path) -> None:
     assert tables[0].equals(tables[1].combine_chunks())
 
 
-@pytest.mark.parametrize("write", [typed, of_text])
+@pytest.mark.parametrize("write", [write_typed_table, write_text_table])
 @pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("count", [4, 30, ROWS])
 def test_rows_in_another_order(tmp_path: Path, write: Any, shards: int, count: int) -> None:
-    described = write(tmp_path)
+    spec = write(tmp_path)
     order: IndexArray = np.random.default_rng(count).permutation(ROWS)[:count]
-    written = write_sharded_table(described, tmp_path / "shards", shards, order)
-    found, source = open_source(str(written.path)), open_source(described.location, described)
+    written = write_sharded_table(spec, tmp_path / "shards", shards, order)
+    found, source = open_source(str(written.path)), open_source(spec.location, spec)
     before, after = (
         pa.Table.from_batches(one.iter_batches(found.list_columns())).combine_chunks()
         for one in (source, found)
@@ -138,9 +143,9 @@ def test_rows_in_another_order(tmp_path: Path, write: Any, shards: int, count: i
     assert not list((tmp_path / "shards").glob("*.rows"))
 
 
-def test_a_file_that_is_lost_later(tmp_path: Path) -> None:
-    """Whoever reads the table finds out: all of it, some rows of it, new rows."""
-    written = write_sharded_table(typed(tmp_path), tmp_path / "shards", 4)
+def test_missing_shard_file_is_an_error(tmp_path: Path) -> None:
+    """Every reader rejects the table: of all rows, selected rows, new rows and column names."""
+    written = write_sharded_table(write_typed_table(tmp_path), tmp_path / "shards", 4)
     first = read_selected_rows(written, np.arange(3), (), rules=[()])
     assert first.collect().n_samples == 3
     (tmp_path / "shards" / "00003-of-00004.parquet").unlink()
@@ -156,49 +161,51 @@ def test_a_file_that_is_lost_later(tmp_path: Path) -> None:
             read()
 
 
-def test_row_groups(tmp_path: Path) -> None:
-    """They are of one size, whatever batches come."""
-    write_sharded_table(typed(tmp_path), tmp_path / "shards", 2)
+def test_size_of_row_groups(tmp_path: Path) -> None:
+    """Row groups have one size, regardless of the batches."""
+    write_sharded_table(write_typed_table(tmp_path), tmp_path / "shards", 2)
     for path, rows in zip(sorted((tmp_path / "shards").iterdir()), (26, 27), strict=True):
         metadata = pq.ParquetFile(path).metadata
         groups = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
-        most = min(sharded_table._ROWS_IN_A_GROUP, rows)
-        assert groups == [most] * (rows // most) + [rows % most] * (rows % most > 0)
+        group_rows = min(sharded_table._ROWS_IN_A_GROUP, rows)
+        assert groups == [group_rows] * (rows // group_rows) + [rows % group_rows] * (
+            rows % group_rows > 0
+        )
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
-    described = typed(tmp_path)
+def test_invalid_arguments_are_rejected(tmp_path: Path) -> None:
+    spec = write_typed_table(tmp_path)
     for shards in (0, 1001):
         with pytest.raises(ParameterError, match=f"shards: {shards} is not 1 to 1000"):
-            write_sharded_table(described, tmp_path / "shards", shards)
+            write_sharded_table(spec, tmp_path / "shards", shards)
     with pytest.raises(DataError, match="shards: 54, and there are 53 rows"):
-        write_sharded_table(described, tmp_path / "shards", 54)
+        write_sharded_table(spec, tmp_path / "shards", 54)
     (tmp_path / "shards").mkdir()
-    write_sharded_table(described, tmp_path / "shards", 2)  # into an empty folder
+    write_sharded_table(spec, tmp_path / "shards", 2)  # into an empty folder
     with pytest.raises(UnavailableError, match="shards: is there already; give the name of a new"):
-        write_sharded_table(described, tmp_path / "shards", 2)
+        write_sharded_table(spec, tmp_path / "shards", 2)
     with pytest.raises(UnavailableError, match=r"table.parquet: is there already"):
-        write_sharded_table(described, tmp_path / "table.parquet", 2)
+        write_sharded_table(spec, tmp_path / "table.parquet", 2)
     with pytest.raises(UnavailableError, match="cannot be written: No such file or directory"):
-        write_sharded_table(described, tmp_path / "not" / "there", 2)
+        write_sharded_table(spec, tmp_path / "not" / "there", 2)
 
 
 @pytest.mark.parametrize(
     ("counted", "order"), [(ROWS - 1, None), (ROWS + 1, None), (ROWS, np.arange(ROWS) + 1)]
 )
-def test_a_table_that_changes_meanwhile(
+def test_table_that_changes_meanwhile_is_rejected(
     tmp_path: Path, counted: int, order: IndexArray | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    described = of_text(tmp_path)
+    spec = write_text_table(tmp_path)
     monkeypatch.setattr(sharded_table, "_count", lambda *_: counted)
     with pytest.raises(DataError, match=r"table.csv: has other rows than a moment ago"):
-        write_sharded_table(described, tmp_path / "shards", 2, order)
+        write_sharded_table(spec, tmp_path / "shards", 2, order)
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
 
 
-def test_bad_rows(tmp_path: Path) -> None:
-    described = of_text(tmp_path)
+def test_bad_row_leaves_no_output(tmp_path: Path) -> None:
+    spec = write_text_table(tmp_path)
     (tmp_path / "table.csv").write_text(CSV.replace("text 40", "a;b"))
     with pytest.raises(DataError, match=r"table.csv: row 41 has 7 cells, and the header has 6"):
-        write_sharded_table(described, tmp_path / "shards", 2)
+        write_sharded_table(spec, tmp_path / "shards", 2)
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]

@@ -1,4 +1,4 @@
-"""A table's cells, on disk or in memory: the same numbers, one column at a time."""
+"""Cells of a table in memory or spilled to disk: the same numbers, one column at a time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from privet import UnavailableError
-from privet.arithmetic import large_arrays as roomy_module
+from privet.arithmetic import large_arrays
 from privet.arithmetic.large_arrays import allocate_array
 from privet.boosting.preparation import prepare_data
 from privet.config.table import TableSpec
-from privet.data import columns as store_module
+from privet.data import columns as columns_module
 from privet.data.columns import SpillStore, StoredColumn
 from privet.data.reader import read_lazy_frame
 from privet.spec.params import Params
@@ -29,9 +29,9 @@ ROWS, COLUMNS = 30_000, 24
 
 @pytest.fixture
 def on_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Everything is too large for memory, and goes to this folder."""
-    monkeypatch.setattr(store_module, "MAX_MEMORY_BYTES", 1)
-    monkeypatch.setattr(roomy_module, "MAX_MEMORY_BYTES", 0)
+    """Treat all data as too large for memory; return the folder of temporary files."""
+    monkeypatch.setattr(columns_module, "MAX_MEMORY_BYTES", 1)
+    monkeypatch.setattr(large_arrays, "MAX_MEMORY_BYTES", 0)
     folder = tmp_path / "scratch"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -53,7 +53,7 @@ def check_columns() -> None:
             np.testing.assert_array_equal(column.read(), so_far)
 
 
-def test_columns_that_grow_side_by_side() -> None:
+def test_columns_that_grow_in_turn() -> None:
     check_columns()
 
 
@@ -62,7 +62,7 @@ def test_columns_on_disk(on_disk: Path) -> None:
     assert not list(on_disk.iterdir())  # no file has a name
 
 
-def test_arrays_of_files(on_disk: Path) -> None:
+def test_large_arrays_are_memory_mapped(on_disk: Path) -> None:
     found = allocate_array((3, 5), np.uint8)
     assert isinstance(found, np.memmap)
     found[:] = np.arange(15).reshape(3, 5)
@@ -74,7 +74,7 @@ def test_small_arrays_are_in_memory() -> None:
     assert not isinstance(allocate_array((3, 5), np.uint8), np.memmap)
 
 
-def test_a_full_disk(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -87,23 +87,23 @@ def test_a_full_disk(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         StoredColumn(store).append(np.zeros(125_000))
 
 
-@pytest.mark.parametrize("some", [True, False])
-def test_no_usable_folder(
-    on_disk: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, some: bool
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_unusable_temporary_folder_is_reported(
+    on_disk: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_folder: bool
 ) -> None:
-    """It is not the table that is blamed, though that is what is read."""
+    """The error does not name the table."""
     on_disk.rmdir()
     found = "scratch: No such file or directory"
-    if not some:
+    if not has_folder:
         monkeypatch.setattr(tempfile, "tempdir", None)
         monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(on_disk)])
         found = r"^the folder for temporary files: No usable .*scratch'\]"
     expected = f"{found}: [0-9]+ MB are to be kept there .* TMPDIR name another"
     with pytest.raises(UnavailableError, match=expected):
         allocate_array((3_000_000,), np.uint8)
-    described = table(tmp_path / "table.parquet")
+    spec = table(tmp_path / "table.parquet")
     with pytest.raises(UnavailableError, match=expected) as failed:
-        read_lazy_frame(described)
+        read_lazy_frame(spec)
     assert "table.parquet" not in str(failed.value)
 
 
@@ -117,20 +117,20 @@ def table(path: Path) -> TableSpec:
     return TableSpec(path=str(path), id="id", label="y", types={"other": "one-hot"})
 
 
-def test_a_table_that_is_never_in_memory(
+def test_preparation_of_a_table_larger_than_memory(
     tmp_path: Path, on_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A training's preparation takes a few columns' memory, and finds what it finds in memory."""
-    described, params = table(tmp_path / "table.parquet"), Params(task="regression", validation=0.1)
+    """Preparation needs the memory of a few columns, and gives the same result as in memory."""
+    spec, params = table(tmp_path / "table.parquet"), Params(task="regression", validation=0.1)
     tracemalloc.start()
-    found = prepare_data("bank", read_lazy_frame(described), params)
+    found = prepare_data("bank", read_lazy_frame(spec), params)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     column = 8 * ROWS
     assert peak < 12 * column < COLUMNS * column
     assert isinstance(found.columns.buckets, np.memmap)
     monkeypatch.undo()
-    expected = prepare_data("bank", read_lazy_frame(described).collect().to_lazy(), params)
+    expected = prepare_data("bank", read_lazy_frame(spec).collect().to_lazy(), params)
     assert not isinstance(expected.columns.buckets, np.memmap)
     assert found.columns.names == expected.columns.names
     np.testing.assert_array_equal(found.columns.buckets, expected.columns.buckets)

@@ -1,4 +1,4 @@
-"""Tags: one keyed hash an id, whoever computes it and in however many processes."""
+"""Tags: one keyed hash for each id, regardless of the number of processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from privet.errors import UnavailableError
 KEY = bytes(range(32))
 
 
-def test_they_are_one_keyed_hash_of_the_key_s_text() -> None:
+def test_tags_are_one_keyed_hash_of_the_match_key() -> None:
     found = Tags.from_ids(Ids.from_texts(["a", "\u00e9", ""]), KEY)
     for row, text in enumerate(("a", "\u00e9", "")):
         digest = hashlib.blake2b(text.encode(), digest_size=24, key=KEY, person=b"privet id")
@@ -28,14 +28,14 @@ def test_they_are_one_keyed_hash_of_the_key_s_text() -> None:
         assert [*found.pairs[row].tolist(), int(found.order_numbers[row])] == numbers
 
 
-def test_another_key_gives_others() -> None:
+def test_another_key_gives_other_tags() -> None:
     ids = Ids.from_texts(range(1000))
     one, other = Tags.from_ids(ids, KEY), Tags.from_ids(ids, KEY[::-1])
     numbers = [one.pairs, one.order_numbers[:, None], other.pairs, other.order_numbers[:, None]]
     assert len(np.unique(np.concatenate(numbers, axis=None))) == 6000
 
 
-def test_dummies_are_nobody_s_ids() -> None:
+def test_dummies_match_no_ids() -> None:
     dummies = Tags.make_dummies(64, KEY)
     ids = Ids.from_texts(number.to_bytes(8, "little").decode() for number in range(64))
     assert not np.isin(dummies.pairs, Tags.from_ids(ids, KEY).pairs).any()
@@ -43,18 +43,18 @@ def test_dummies_are_nobody_s_ids() -> None:
     assert len(np.unique(dummies.pairs)) == 128
 
 
-def test_several_processes_hash_the_same() -> None:
+def test_several_processes_give_the_same_hashes() -> None:
     ids = Ids.from_texts(["", "\u00e9" * 5000, *range(200_000)])  # of four blocks
     one, several = Tags.from_ids(ids, KEY, processes=1), Tags.from_ids(ids, KEY, processes=2)
     np.testing.assert_array_equal(one.pairs, several.pairs)
     np.testing.assert_array_equal(one.order_numbers, several.order_numbers)
 
 
-def test_many_ids_take_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+def test_many_ids_use_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    process_counts: list[int] = []
 
-    def hashed(blocks: object, key: bytes, kind: bytes, processes: int) -> list[bytes]:
-        asked.append(processes)
+    def hashed(blocks: object, key: bytes, purpose: bytes, processes: int) -> list[bytes]:
+        process_counts.append(processes)
         return [bytes(24 * 50)]
 
     monkeypatch.setattr(id_hashing, "_PARALLEL_THRESHOLD", 50)
@@ -63,10 +63,10 @@ def test_many_ids_take_several_processes(monkeypatch: pytest.MonkeyPatch) -> Non
     Tags.from_ids(Ids.from_texts(range(50)), KEY)
     monkeypatch.setattr(id_hashing, "_PARALLEL_THRESHOLD", 51)
     Tags.from_ids(Ids.from_texts(range(50)), KEY)
-    assert asked == [7, 1]
+    assert process_counts == [7, 1]
 
 
-def test_a_process_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_hash_process_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def blocks() -> list[list[bytes]]:
         return [[b"a"], [b"b"]] * 10
 
@@ -87,12 +87,12 @@ def test_a_process_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(process.poll() is not None for process in started)
 
 
-def test_a_script_that_guards_nothing(tmp_path: Path) -> None:
-    """Processes that hash do not run it again."""
+def test_script_without_a_main_guard(tmp_path: Path) -> None:
+    """Hash processes do not run the caller's script again."""
     script = tmp_path / "script.py"
     script.write_text(
         "from privet.data.id_hashing import hash_blocks\n"
         "print(len(b''.join(hash_blocks([[b'a'], [b'b']] * 3, b'key', b'test', 2))))\n"
     )
-    said = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)  # noqa: S603, PLW1510
-    assert (said.stdout, said.stderr) == ("144\n", "")
+    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)  # noqa: S603, PLW1510
+    assert (result.stdout, result.stderr) == ("144\n", "")

@@ -75,7 +75,7 @@ def test_any_rows(source: TableSource, rows: set[int]) -> None:
     assert read(source, expected) == {"word": expected, "x": expected}
 
 
-def test_rows_that_are_not_there(source: TableSource) -> None:
+def test_rows_beyond_the_table_are_rejected(source: TableSource) -> None:
     with pytest.raises(DataError, match=r"row 101 is not there any more, but 100 rows: the table"):
         read(source, [3, 100])
     with pytest.raises(DataError, match="the table has no rows"):
@@ -85,7 +85,7 @@ def test_rows_that_are_not_there(source: TableSource) -> None:
             read(source, rows)
 
 
-def test_a_batch_at_a_time(source: TableSource, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_bounded(source: TableSource, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "_CELLS", 8)
     monkeypatch.setattr(source_module, "_MIN_ROWS_PER_BATCH", 4)
     rows = np.arange(1, ROWS, 2)
@@ -94,14 +94,14 @@ def test_a_batch_at_a_time(source: TableSource, monkeypatch: pytest.MonkeyPatch)
     assert sum(batch.num_rows for batch in batches) == len(rows)
 
 
-def test_columns_of_folders_names(tmp_path: Path) -> None:
+def test_columns_of_folder_names(tmp_path: Path) -> None:
     write_folder(tmp_path / "table")
     found = read(open_source(tmp_path / "table"), [0, 19, 20, 45, 99], "year")
     assert found == {"year": [0, 0, 1, 2, 4]}
 
 
-def test_row_groups_without_them_are_not_read(tmp_path: Path) -> None:
-    """Whatever stands there: here it is nonsense."""
+def test_other_row_groups_are_not_read(tmp_path: Path) -> None:
+    """Damage in other row groups is not noticed."""
     path = tmp_path / "table.parquet"
     write_parquet(path)
     content = bytearray(path.read_bytes())
@@ -121,7 +121,7 @@ def test_row_groups_without_them_are_not_read(tmp_path: Path) -> None:
         read(source, [17, 18])
 
 
-def test_files_without_them_are_not_opened(tmp_path: Path) -> None:
+def test_other_files_are_not_opened(tmp_path: Path) -> None:
     write_folder(tmp_path)
     source = open_source(tmp_path)
     for year in (0, 1, 3):
@@ -132,7 +132,7 @@ def test_files_without_them_are_not_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(int(pa.__version__.split(".")[0]) < 20, reason="pyarrow casts no views yet")
-def test_types_of_which_arrow_cannot_pick(tmp_path: Path) -> None:
+def test_types_that_arrow_cannot_take(tmp_path: Path) -> None:
     runs = pc.run_end_encode(pa.array([7.0, 7.0, 8.0, 8.0]))
     columns = {"runs": runs, "view": pa.array(["a", None, "c", "d"], pa.string_view())}
     path = tmp_path / "table"

@@ -1,4 +1,4 @@
-"""Rows as JSON has them: read as the cells of a table are."""
+"""Inline rows from JSON, parsed like the cells of a table."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ CATEGORY = Encoder("a", ColumnType("category"), ("3", "true"))
 ONE_HOT = Encoder("a", ColumnType("category", one_hot=True), ("red", "blue"))
 
 
-def given(*cells: Cell, missing: tuple[str, ...] = ()) -> InlineRows:
-    described = TableSpec(path="table.csv", missing=list(missing))
-    return InlineRows(described, [{"a": cell} for cell in cells])
+def make_rows(*cells: Cell, missing: tuple[str, ...] = ()) -> InlineRows:
+    spec = TableSpec(path="table.csv", missing=list(missing))
+    return InlineRows(spec, [{"a": cell} for cell in cells])
 
 
 @pytest.mark.parametrize(
@@ -37,17 +37,17 @@ def given(*cells: Cell, missing: tuple[str, ...] = ()) -> InlineRows:
         (("31.12.1970",), Encoder("a", ColumnType("date", "%d.%m.%Y")), [364.0]),
     ],
 )
-def test_cells(cells: tuple[Cell, ...], encoder: Encoder, expected: list[float]) -> None:
-    np.testing.assert_array_equal(given(*cells).encode((encoder,)), [expected])
+def test_cells_are_parsed(cells: tuple[Cell, ...], encoder: Encoder, expected: list[float]) -> None:
+    np.testing.assert_array_equal(make_rows(*cells).encode((encoder,)), [expected])
 
 
-def test_features_of_categories() -> None:
-    found = given("blue", "green", "red").encode((ONE_HOT,))
+def test_one_hot_features() -> None:
+    found = make_rows("blue", "green", "red").encode((ONE_HOT,))
     assert found.tolist() == [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
 
 
-def test_what_their_owner_says_of_missing_values() -> None:
-    found = given(-999, 3, missing=("-999",)).encode((NUMBER,))
+def test_missing_texts_of_the_table_apply() -> None:
+    found = make_rows(-999, 3, missing=("-999",)).encode((NUMBER,))
     np.testing.assert_array_equal(found, [[math.nan, 3.0]])
 
 
@@ -63,13 +63,15 @@ def test_what_their_owner_says_of_missing_values() -> None:
         (("1", "many"), NUMBER, "column 'a', row 2: 'many' is not a number"),
     ],
 )
-def test_cells_that_cannot_be(cells: tuple[Cell, ...], encoder: Encoder, complaint: str) -> None:
+def test_invalid_cells_are_rejected(
+    cells: tuple[Cell, ...], encoder: Encoder, complaint: str
+) -> None:
     with pytest.raises(DataError, match=complaint):
-        given(*cells).encode((encoder,))
+        make_rows(*cells).encode((encoder,))
 
 
-def test_another_model_encodes_them_anew() -> None:
-    rows = given("blue", "red")
+def test_another_model_encodes_the_rows_again() -> None:
+    rows = make_rows("blue", "red")
     assert rows.encode((Encoder("a", ColumnType("category"), ("red", "blue")),)).tolist() == [
         [1, 0]
     ]

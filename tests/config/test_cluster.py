@@ -1,4 +1,4 @@
-"""What party.toml says about workers, as a person writes it."""
+"""The `[cluster]` section of party.toml."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from privet.schema import parse_toml
 SCHEDULER = 'scheduler = "tls://dask.example:8786"\n'
 
 
-def test_every_key_as_the_guide_has_it(tmp_path: Path) -> None:
+def test_all_keys_of_the_guide(tmp_path: Path) -> None:
     path = tmp_path / "cluster.toml"
     path.write_text(
         f'{SCHEDULER}ca = "ca.pem"\ncertificate = "client.pem"\nkey = "client.key"\n'
@@ -37,6 +37,6 @@ def test_every_key_as_the_guide_has_it(tmp_path: Path) -> None:
         ('ca = "a"', r"ca: is for a scheduler"),
     ],
 )
-def test_what_cannot_be(text: str, complaint: str) -> None:
+def test_invalid_settings_are_rejected(text: str, complaint: str) -> None:
     with pytest.raises(ParameterError, match=complaint):
         ClusterConfig.parse(parse_toml(text))

@@ -1,4 +1,4 @@
-"""Jobs and participants' files: what they say, and what is refused by name."""
+"""Settings of job.toml and party.toml, and errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -18,23 +18,27 @@ def job(tmp_path: Path) -> Path:
     return prepare(tmp_path).job_path
 
 
-def test_a_job_says_who_does_what(job: Path) -> None:
-    read = Job.read(job)
-    assert (read.party_names, read.label_holder_index, read.recipient_index) == (
+def test_participants_and_defaults_of_a_job(job: Path) -> None:
+    job_settings = Job.read(job)
+    assert (
+        job_settings.party_names,
+        job_settings.label_holder_index,
+        job_settings.recipient_index,
+    ) == (
         ["bank", "shop"],
         1,
         1,
     )
-    assert read.protocol == "masked"
-    assert read.make_params().l2 == 1.0
-    assert [member.name for member in read.make_members()] == ["bank", "shop", "dealer"]
-    assert read.make_members()[0].host == "127.0.0.1"
+    assert job_settings.protocol == "masked"
+    assert job_settings.make_params().l2 == 1.0
+    assert [member.name for member in job_settings.make_members()] == ["bank", "shop", "dealer"]
+    assert job_settings.make_members()[0].host == "127.0.0.1"
 
 
-def test_the_digest_is_of_what_is_meant(job: Path) -> None:
+def test_digest_depends_on_values_not_on_defaults_being_set(job: Path) -> None:
     digest = Job.read(job).digest
     change(job, ("[params]", 'protocol = "masked"\nrecipient = "shop"\n\n[params]\nl2 = 1'))
-    assert Job.read(job).digest == digest  # the defaults, said aloud
+    assert Job.read(job).digest == digest  # the defaults, set explicitly
     change(job, ("l2 = 1", "l2 = 2"))
     assert Job.read(job).digest != digest
     change(
@@ -45,22 +49,22 @@ def test_the_digest_is_of_what_is_meant(job: Path) -> None:
     assert Job.read(job).digest != digest
 
 
-def test_terms_that_nobody_has_said(job: Path) -> None:
-    """They are among what is compared, so a difference is one of values and not of None."""
-    terms = Job.read(job).list_agreed_settings()
-    assert (terms["shards"], terms["monotone"]) == (1, {})
+def test_agreed_settings_include_defaults(job: Path) -> None:
+    """Defaults are compared, so that a difference shows two values."""
+    default_settings = Job.read(job).list_agreed_settings()
+    assert (default_settings["shards"], default_settings["monotone"]) == (1, {})
     change(
         job,
         ("\n[params]", "shards = 2\n[params]"),
         ('role = "active"', 'role = "active"\nmonotone = { a = 1 }'),
     )
-    said = Job.read(job).list_agreed_settings()
-    assert (said["shards"], said["monotone"]) == (2, {"shop": {"a": 1}})
-    assert set(said) == set(terms)
+    settings = Job.read(job).list_agreed_settings()
+    assert (settings["shards"], settings["monotone"]) == (2, {"shop": {"a": 1}})
+    assert set(settings) == set(default_settings)
 
 
-def test_params_are_no_keys_of_the_job() -> None:
-    """But for what is learned: then nobody has to guess what goes where."""
+def test_params_are_not_keys_of_the_job() -> None:
+    """Except for the task, so that every key has a single place."""
     assert set(Job.model_fields) & set(Params.model_fields) == {"task", "classes"}
 
 
@@ -93,15 +97,15 @@ def test_params_are_no_keys_of_the_job() -> None:
         ("[params]", "[params", "not TOML"),
     ],
 )
-def test_what_is_no_job(job: Path, old: str, new: str, complaint: str) -> None:
+def test_invalid_jobs_are_rejected(job: Path, old: str, new: str, complaint: str) -> None:
     change(job, (old, new))
     with pytest.raises(ParameterError, match=complaint) as caught:
         Job.read(job)
     assert str(caught.value).startswith(str(job))
 
 
-def test_a_participant_called_like_a_worker(job: Path) -> None:
-    """Who was lost would not be clear; without shards there are none."""
+def test_participant_with_the_name_of_a_worker(job: Path) -> None:
+    """A lost connection would be ambiguous; without shards there are no workers."""
     change(job, ('name = "bank"', 'name = "worker2"'))
     assert Job.read(job).party_names == ["worker2", "shop"]
     change(job, ("\n[params]", "shards = 2\n[params]"))
@@ -111,7 +115,7 @@ def test_a_participant_called_like_a_worker(job: Path) -> None:
             Job.read(job)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="No such file"):
         Job.read(tmp_path / "job.toml")
     (tmp_path / "job.toml").write_bytes(b"\xff\xfe")
@@ -119,12 +123,12 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         Job.read(tmp_path / "job.toml")
 
 
-def test_somebody_who_takes_no_part(job: Path) -> None:
+def test_unknown_participant_is_rejected(job: Path) -> None:
     with pytest.raises(ParameterError, match=r"'moon' takes no part .*bank, shop, dealer"):
         Job.read(job).get_entry("moon")
 
 
-def test_a_participants_paths_start_from_its_file(job: Path) -> None:
+def test_paths_are_relative_to_party_toml(job: Path) -> None:
     folder = job.parent / "bank"
     party = PartyConfig.load(folder / "party.toml")
     assert (party.key, party.folder) == (str(folder / "bank.key"), str(folder / "models"))
@@ -133,7 +137,7 @@ def test_a_participants_paths_start_from_its_file(job: Path) -> None:
     assert PartyConfig.load(folder / "party.toml").data.path == "/data/train.csv"
 
 
-def test_the_label_is_the_active_participants(job: Path) -> None:
+def test_only_the_label_holder_has_a_label(job: Path) -> None:
     bank = job.parent / "bank" / "party.toml"
     change(bank, ('id = "id"', 'id = "id"\nlabel = "a"'))
     with pytest.raises(ParameterError, match=r"data\.label: bank is a passive participant"):

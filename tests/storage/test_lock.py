@@ -1,4 +1,4 @@
-"""One run at a time: threads, processes, and such as were killed."""
+"""Locks allow one run at a time, across threads and processes, also after one was killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ with lock_job(sys.argv[1], "job"):
 """
 
 
-def test_a_second_one_is_refused_and_told_by_whom(tmp_path: Path) -> None:
+def test_second_run_is_rejected_with_the_holder(tmp_path: Path) -> None:
     with lock_job(tmp_path, "job"):
         with (
             pytest.raises(UnavailableError, match=r"process \d+ works there for the job 'job'"),
@@ -35,8 +35,8 @@ def test_a_second_one_is_refused_and_told_by_whom(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_service_beside_a_training_and_a_prediction(tmp_path: Path) -> None:
-    """Of each there is one; nor is a job in another's way that is called as its lock is."""
+def test_purposes_have_separate_locks(tmp_path: Path) -> None:
+    """Each purpose has one lock, and a job named like a lock file does not block another."""
     with (
         lock_job(tmp_path, "job"),
         lock_job(tmp_path, "job", "serve"),
@@ -54,7 +54,7 @@ def test_a_service_beside_a_training_and_a_prediction(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_that_was_killed_locks_nobody_out(tmp_path: Path) -> None:
+def test_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:  # noqa: S603
@@ -73,19 +73,19 @@ def test_one_that_was_killed_locks_nobody_out(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_never_two_at_once(tmp_path: Path) -> None:
-    """Though each removes the file when it is done, and others are about to lock it."""
-    inside, most, done = 0, 0, 0
+def test_never_two_holders(tmp_path: Path) -> None:
+    """Each holder removes the file on release, while others are about to lock it."""
+    n_inside, max_inside, n_done = 0, 0, 0
 
     def work() -> None:
-        nonlocal inside, most, done
-        while done < 300:
+        nonlocal n_inside, max_inside, n_done
+        while n_done < 300:
             try:
                 with lock_job(tmp_path, "job"):
-                    inside += 1
-                    most = max(most, inside)
-                    done += 1
-                    inside -= 1
+                    n_inside += 1
+                    max_inside = max(max_inside, n_inside)
+                    n_done += 1
+                    n_inside -= 1
             except UnavailableError:
                 pass
 
@@ -94,4 +94,4 @@ def test_never_two_at_once(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert most == 1
+    assert max_inside == 1

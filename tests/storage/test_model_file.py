@@ -24,7 +24,7 @@ MODEL = Model(
 )
 
 
-def test_a_model_comes_back_bit_by_bit(tmp_path: Path) -> None:
+def test_model_is_read_back_exactly(tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     save_model(MODEL, path)
     assert load_model(path) == MODEL
@@ -39,7 +39,7 @@ def test_leaf_values_are_kept_by_output(tmp_path: Path) -> None:
     assert record["tables"][1]["leaf_values"] == [[1.0, 2.0, 3.0, 4.0]]
 
 
-def test_shares_of_rows_that_pass_are_kept(tmp_path: Path) -> None:
+def test_left_fractions_are_kept(tmp_path: Path) -> None:
     model = replace(MODEL, left_fraction=np.array([[1 / 3, 0.0], [1.0, 0.5]]))
     save_model(model, tmp_path / "model.json")
     assert load_model(tmp_path / "model.json") == model
@@ -64,10 +64,10 @@ def test_a_model_of_version_1_is_read(tmp_path: Path) -> None:
     assert found.leaf_values.tobytes() == MODEL.leaf_values.tobytes()
 
 
-def test_names_of_classes_are_kept(tmp_path: Path) -> None:
-    named = replace(MODEL, classes=("no", "yes"))
-    save_model(named, tmp_path / "model.json")
-    assert load_model(tmp_path / "model.json") == named != MODEL
+def test_class_names_are_kept(tmp_path: Path) -> None:
+    with_classes = replace(MODEL, classes=("no", "yes"))
+    save_model(with_classes, tmp_path / "model.json")
+    assert load_model(tmp_path / "model.json") == with_classes != MODEL
 
 
 def _changed(**changes: Any) -> bytes:
@@ -136,7 +136,7 @@ def _saved() -> bytes:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_not_a_sound_model(tmp_path: Path, content: bytes, complaint: str) -> None:
+def test_invalid_models_are_rejected(tmp_path: Path, content: bytes, complaint: str) -> None:
     path = tmp_path / "model.json"
     path.write_bytes(content)
     with pytest.raises(ModelError, match=complaint) as caught:
@@ -146,7 +146,7 @@ def test_what_is_not_a_sound_model(tmp_path: Path, content: bytes, complaint: st
 
 @given(st.data())
 @settings(max_examples=300)
-def test_damaged_bytes_never_do_worse_than_an_error(data: st.DataObject) -> None:
+def test_damaged_bytes_only_cause_a_model_error(data: st.DataObject) -> None:
     import tempfile
 
     content = bytearray(_saved())
@@ -162,7 +162,7 @@ def test_damaged_bytes_never_do_worse_than_an_error(data: st.DataObject) -> None
         model.predict(np.ones((2, 3)))
 
 
-def test_a_file_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_file_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_records, "MAX_FILE_BYTES", 100)
     save_model(MODEL, tmp_path / "m")
     with pytest.raises(ModelError, match="larger than the 100 bytes"):
@@ -171,7 +171,7 @@ def test_a_file_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         load_model("/dev/zero")
 
 
-def test_no_such_file(tmp_path: Path) -> None:
+def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="No such file"):
         load_model(tmp_path / "m")
 

@@ -1,4 +1,4 @@
-"""Parts of models in files: read back as they were, or refused by name."""
+"""Files of model parts: read back exactly, or rejected with a reason."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def file(unit: LabelUnit | None = None, run: str = "a run") -> ModelPartFile:
 
 
 @pytest.mark.parametrize("unit", [None, LabelUnit((0.1,), 4.0)])
-def test_a_part_comes_back(tmp_path: Path, unit: LabelUnit | None) -> None:
+def test_part_is_read_back_exactly(tmp_path: Path, unit: LabelUnit | None) -> None:
     path = tmp_path / "bank.part"
     save_part(file(unit), path)
     found = load_part(path)
@@ -77,85 +77,91 @@ def test_a_part_comes_back(tmp_path: Path, unit: LabelUnit | None) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def explaining() -> ModelPartFile:
-    """A part that explains, of a job that says so."""
-    whole, found = file(), part()
-    reasons = PartExplanation(
+def file_with_explanations() -> ModelPartFile:
+    """Return a part with explanations, of a job that requests them."""
+    part_file, found = file(), part()
+    explanation = PartExplanation(
         left_fraction=np.array([[0.5, np.nan], [0.0, 1.0], [np.nan, np.nan]]),
         contributions=np.arange(24, dtype=np.uint32).reshape(3, 1, 2, 4),
         means=np.array([[1], [2], [2**32 - 1]], dtype=np.uint32),
     )
-    terms = {**whole.job.model_dump(), "protocol": "masked", "explain": "feature"}
-    found = replace(found, protocol="masked", explanation=reasons)
-    return replace(whole, part=found, job=Job.parse(terms))
+    job_settings = {**part_file.job.model_dump(), "protocol": "masked", "explain": "feature"}
+    found = replace(found, protocol="masked", explanation=explanation)
+    return replace(part_file, part=found, job=Job.parse(job_settings))
 
 
-def test_a_part_that_explains_comes_back(tmp_path: Path) -> None:
-    save_part(explaining(), tmp_path / "bank.part")
+def test_part_with_explanations_is_read_back_exactly(tmp_path: Path) -> None:
+    save_part(file_with_explanations(), tmp_path / "bank.part")
     found = load_part(tmp_path / "bank.part")
     assert found.job.explain == "feature"
     assert found.part.explanation is not None
-    for name, value in vars(explaining().part.explanation).items():
+    for name, value in vars(file_with_explanations().part.explanation).items():
         kept = getattr(found.part.explanation, name)
         assert kept.dtype == value.dtype
         assert np.array_equal(kept, value, equal_nan=name == "left_fraction"), name
 
 
-@pytest.mark.parametrize("whole", [file(), explaining()], ids=["plain", "explaining"])
-def test_the_room_that_a_part_takes(tmp_path: Path, whole: ModelPartFile) -> None:
-    """Is known before it is trained, but for what stands before the tables."""
+@pytest.mark.parametrize(
+    "part_file",
+    [file(), file_with_explanations()],
+    ids=["without explanations", "with explanations"],
+)
+def test_bound_on_bytes_holds(tmp_path: Path, part_file: ModelPartFile) -> None:
+    """The bound holds before training, except for the header before the tables."""
     params = {"tables": 3, "depth": 2}
-    job = Job.parse({**whole.job.model_dump(), "params": params})
-    save_part(replace(whole, job=job), tmp_path / "bank.part")
-    stored = sum(batch.nbytes for batch in opened(tmp_path / "bank.part")[2])
+    job = Job.parse({**part_file.job.model_dump(), "params": params})
+    save_part(replace(part_file, job=job), tmp_path / "bank.part")
+    stored = sum(batch.nbytes for batch in read_with_arrow(tmp_path / "bank.part")[2])
     assert stored < bound_part_bytes(job) < stored + 3 * 3 * 1024
 
 
-def test_a_part_explains_if_its_job_says_so(tmp_path: Path) -> None:
+def test_part_has_explanations_exactly_if_its_job_requests_them(tmp_path: Path) -> None:
     path = tmp_path / "bank.part"
     for wrong in (
-        replace(explaining(), job=file().job),
-        replace(explaining(), part=replace(explaining().part, explanation=None)),
+        replace(file_with_explanations(), job=file().job),
+        replace(
+            file_with_explanations(), part=replace(file_with_explanations().part, explanation=None)
+        ),
     ):
         save_part(wrong, path)
         with pytest.raises(ModelError, match="it explains scores and its job does not say so"):
             load_part(path)
 
 
-def test_shares_of_rows_that_pass_are_of_own_tests(tmp_path: Path) -> None:
-    path, whole = tmp_path / "bank.part", explaining()
-    assert whole.part.explanation is not None
-    for share in (
+def test_left_fractions_are_of_local_splits(tmp_path: Path) -> None:
+    path, part_file = tmp_path / "bank.part", file_with_explanations()
+    assert part_file.part.explanation is not None
+    for left_fraction in (
         np.zeros((3, 2)),
         np.full((3, 2), np.nan),
-        whole.part.explanation.left_fraction - 1,
+        part_file.part.explanation.left_fraction - 1,
     ):
-        reasons = replace(whole.part.explanation, left_fraction=share)
-        save_part(replace(whole, part=replace(whole.part, explanation=reasons)), path)
+        explanation = replace(part_file.part.explanation, left_fraction=left_fraction)
+        save_part(replace(part_file, part=replace(part_file.part, explanation=explanation)), path)
         with pytest.raises(ModelError, match="shares of rows that pass other tests than bank's"):
             load_part(path)
 
 
-def test_a_models_name_is_that_of_its_run() -> None:
+def test_model_id_depends_on_the_run() -> None:
     assert file().model_id == file(LabelUnit((0.1,), 4.0)).model_id
     assert file().model_id != file(run="another").model_id
 
 
-def opened(path: Path) -> tuple[Any, dict[str, Any], list[Any]]:
-    """Return the schema, the header and the tables of a part, by Arrow alone."""
+def read_with_arrow(path: Path) -> tuple[Any, dict[str, Any], list[Any]]:
+    """Return the schema, the header and the tables of a part, using only Arrow."""
     with pa.ipc.open_stream(path.read_bytes()) as reader:
         return reader.schema, json.loads(reader.schema.metadata[b"privet"]), list(reader)
 
 
-def rewritten(
+def rewrite(
     path: Path,
     change: Callable[[dict[str, Any]], Any] = lambda header: None,
     batches: Callable[[list[Any]], list[Any]] = lambda batches: batches,
     **options: Any,
 ) -> None:
-    """Change a part and seal it again, as somebody with another program might."""
+    """Change a part and seal it again, as another program could."""
     save_part(file(), path)
-    schema, header, tables = opened(path)
+    schema, header, tables = read_with_arrow(path)
     change(header)
     changed = batches(tables)
     schema = (changed[0].schema if changed else schema).with_metadata(
@@ -169,14 +175,14 @@ def rewritten(
 
 
 def test_rewriting_leaves_the_seal_intact(tmp_path: Path) -> None:
-    rewritten(tmp_path / "bank.part")
+    rewrite(tmp_path / "bank.part")
     assert load_part(tmp_path / "bank.part").model_id == file().model_id
 
 
 def test_any_arrow_library_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "bank.part"
     save_part(file(), path)
-    _, header, tables = opened(path)
+    _, header, tables = read_with_arrow(path)
     assert (header["format"], header["version"], header["tables"]) == (
         "privet-part",
         PART_VERSION,
@@ -192,7 +198,7 @@ def test_any_arrow_library_reads_it(tmp_path: Path) -> None:
     }
 
 
-def test_a_changed_bit_is_noticed(tmp_path: Path) -> None:
+def test_changed_bit_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "bank.part"
     save_part(file(), path)
     content = path.read_bytes()
@@ -222,7 +228,7 @@ def test_a_changed_bit_is_noticed(tmp_path: Path) -> None:
         ("part.outputs", 2, "damaged: other columns than its header calls for"),
     ],
 )
-def test_what_is_no_part_is_refused(tmp_path: Path, key: str, value: Any, complaint: str) -> None:
+def test_invalid_headers_are_rejected(tmp_path: Path, key: str, value: Any, complaint: str) -> None:
     path = tmp_path / "bank.part"
     *steps, last = key.split(".")
 
@@ -231,7 +237,7 @@ def test_what_is_no_part_is_refused(tmp_path: Path, key: str, value: Any, compla
             header = header[step]
         header[last] = value
 
-    rewritten(path, change)
+    rewrite(path, change)
     with pytest.raises(ModelError, match=complaint):
         load_part(path)
 
@@ -264,17 +270,17 @@ def with_column(number: int, values: list[Any], kind: Any = None) -> Callable[[l
         (with_column(3, [[1, 2, 3, 4]] * 2, pa.list_(pa.list_(pa.uint32(), 4), 2)), "columns"),
     ],
 )
-def test_tables_that_cannot_be(
+def test_invalid_tables_are_rejected(
     tmp_path: Path, batches: Callable[[list[Any]], list[Any]], complaint: str
 ) -> None:
     path = tmp_path / "bank.part"
-    rewritten(path, batches=batches)
+    rewrite(path, batches=batches)
     with pytest.raises(ModelError, match=complaint):
         load_part(path)
 
 
 @pytest.mark.parametrize("bucket", [-2, 255])
-def test_buckets_that_cannot_be(tmp_path: Path, bucket: int) -> None:
+def test_invalid_buckets_are_rejected(tmp_path: Path, bucket: int) -> None:
     path = tmp_path / "bank.part"
     impossible = part()
     impossible.bucket[impossible.bucket == (-1 if bucket < 0 else 3)] = bucket
@@ -283,15 +289,15 @@ def test_buckets_that_cannot_be(tmp_path: Path, bucket: int) -> None:
         load_part(path)
 
 
-def test_compressed_tables_are_refused(tmp_path: Path) -> None:
-    """They could claim any size, which Arrow would make room for."""
+def test_compressed_tables_are_rejected(tmp_path: Path) -> None:
+    """They could claim any size, which Arrow would allocate."""
     path = tmp_path / "bank.part"
-    rewritten(path, compression="zstd")
+    rewrite(path, compression="zstd")
     with pytest.raises(ModelError, match="damaged: something else than plain rows"):
         load_part(path)
 
 
-def test_extension_types_are_refused(tmp_path: Path) -> None:
+def test_extension_types_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "bank.part"
 
     def as_tensor(batches: list[Any]) -> list[Any]:
@@ -299,7 +305,7 @@ def test_extension_types_are_refused(tmp_path: Path) -> None:
         tensor = pa.ExtensionArray.from_storage(kind, pa.array([[0, 1]], type=kind.storage_type))
         return [batch.set_column(0, "feature", tensor) for batch in batches]
 
-    rewritten(path, batches=as_tensor)
+    rewrite(path, batches=as_tensor)
     with pytest.raises(ModelError, match="damaged: other columns than its header calls for"):
         load_part(path)
 
@@ -323,14 +329,14 @@ def test_extension_types_are_refused(tmp_path: Path) -> None:
         (b"PK\x03\x04" + bytes(100), "not a part file of this software"),
     ],
 )
-def test_other_files(tmp_path: Path, content: bytes, complaint: str) -> None:
+def test_other_files_are_rejected(tmp_path: Path, content: bytes, complaint: str) -> None:
     path = tmp_path / "bank.part"
     path.write_bytes(content)
     with pytest.raises(ModelError, match=complaint):
         load_part(path)
 
 
-def test_a_part_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_part_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_part(file(), tmp_path / "bank.part")
     monkeypatch.setattr(json_records, "MAX_FILE_BYTES", 100)
     with pytest.raises(ModelError, match="larger than the 100 bytes"):
@@ -338,7 +344,7 @@ def test_a_part_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def damaged(content: bytes, chance: random.Random) -> bytes:
-    """Return a file with a few bytes changed, cut out or put in."""
+    """Return content with a few bytes changed, removed or inserted."""
     changed = bytearray(content)
     for _ in range(chance.randint(1, 3)):
         place = chance.randrange(len(changed))
@@ -355,7 +361,7 @@ def damaged(content: bytes, chance: random.Random) -> bytes:
     return bytes(changed)
 
 
-def test_every_damage_is_noticed(tmp_path: Path) -> None:
+def test_every_damage_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "bank.part"
     save_part(file(), path)
     content = path.read_bytes()
@@ -370,8 +376,8 @@ def test_every_damage_is_noticed(tmp_path: Path) -> None:
             load_part(path)
 
 
-def test_damage_under_a_new_seal_does_no_worse_than_an_error(tmp_path: Path) -> None:
-    """Whoever makes a seal of its own gets Arrow to parse what it wants: that must be safe."""
+def test_damage_under_a_new_seal_only_causes_a_model_error(tmp_path: Path) -> None:
+    """With a new seal, an attacker can make Arrow parse any content, which must be safe."""
     path = tmp_path / "bank.part"
     save_part(file(), path)
     stream = path.read_bytes()[:-32]
@@ -390,13 +396,13 @@ def test_damage_under_a_new_seal_does_no_worse_than_an_error(tmp_path: Path) -> 
     assert 0 < loaded < 1000
 
 
-def test_encoders_make_the_features_that_are_tested(tmp_path: Path) -> None:
+def test_encoders_must_produce_the_split_features(tmp_path: Path) -> None:
     other = replace(file(), encoders=(Encoder("a", NUMBER), Encoder("d", NUMBER)))
     save_part(other, tmp_path / "bank.part")
     with pytest.raises(ModelError, match="encoders make other features than it tests"):
         load_part(tmp_path / "bank.part")
 
 
-def test_nothing_of_it_is_printed() -> None:
+def test_repr_shows_no_data() -> None:
     assert "categories" not in repr(file())
     assert "yes" not in repr(file())

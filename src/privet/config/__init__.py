@@ -1,1 +1,1 @@
-"""Files: jobs, participants' own files, models, parts of models and checkpoints."""
+"""Files that people write: job.toml, party.toml and the specifications of input tables."""

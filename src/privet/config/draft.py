@@ -5,7 +5,7 @@
     address = ""
     fingerprint = ""
 
-Seats are filled in where they stand: comments, and the order of the rest, stay as they are.
+Entries are filled in place: comments and the order of keys stay unchanged.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _FILE_COMMENT = """\
 
 @dataclass(frozen=True)
 class JobDraft:
-    """A job of which some seats may be open, as its file has it."""
+    """The text of a job.toml in which entries can be open."""
 
     text: str
     display_name: str = "the job"
-    """The file, for complaints."""
+    """The name of the file in error messages."""
 
     @classmethod
     def read(cls, path: str | Path) -> JobDraft:
-        """Read a file; raise ParameterError if it could not become a job by filling in seats."""
+        """Read a file; raise ParameterError unless filled-in entries would make it a valid job."""
         text, _ = read_toml(path)
-        found = cls(text, str(path))
-        found.make_placeholder_job()
-        return found
+        draft = cls(text, str(path))
+        draft.make_placeholder_job()
+        return draft
 
     @classmethod
     def create(
@@ -59,9 +59,9 @@ class JobDraft:
         label_holder: str,
         operators_by_dealer: Mapping[str, str],
     ) -> JobDraft:
-        """Return a new one, with all seats open.
+        """Return a new draft with all entries open.
 
-        Dealers have who plays them beside their names, or nothing.
+        `operators_by_dealer` maps each dealer to the participant that runs it, or to "".
         """
         lines = [
             _FILE_COMMENT,
@@ -70,50 +70,54 @@ class JobDraft:
             "[params]",
             *format_toml_lines(params),
         ]
-        seat = {"address": "", "fingerprint": ""}
-        for name, player in operators_by_dealer.items():
-            by = {"by": player} if player else {}
-            lines += ["", "[[dealers]]", *format_toml_lines({"name": name, **by, **seat})]
+        open_entry = {"address": "", "fingerprint": ""}
+        for name, operator in operators_by_dealer.items():
+            by = {"by": operator} if operator else {}
+            lines += ["", "[[dealers]]", *format_toml_lines({"name": name, **by, **open_entry})]
         for name in party_names:
             role = {"role": "active"} if name == label_holder else {}
-            lines += ["", "[[participants]]", *format_toml_lines({"name": name, **role, **seat})]
-        begun = cls("\n".join(lines) + "\n", "the new job")
-        begun.make_placeholder_job()
-        return begun
+            lines += [
+                "",
+                "[[participants]]",
+                *format_toml_lines({"name": name, **role, **open_entry}),
+            ]
+        draft = cls("\n".join(lines) + "\n", "the new job")
+        draft.make_placeholder_job()
+        return draft
 
     @property
     def values(self) -> dict[str, Any]:
-        """What the file says."""
+        """The parsed content of the file."""
         return parse_toml(self.text)
 
     @property
     def entries(self) -> dict[str, Mapping[str, Any]]:
-        """Everybody's seat, by name."""
+        """The entries of all participants and dealers, by name."""
         return dict(collect_entries(self.values))
 
     @property
     def open_names(self) -> list[str]:
-        """Who has not filled in its seat yet, or that of the dealer that it plays."""
+        """The participants and dealers that must still fill in an entry."""
         return self.resolve_operators(
-            [name for name, seat in self.entries.items() if is_open_entry(seat)]
+            [name for name, entry in self.entries.items() if is_open_entry(entry)]
         )
 
     def resolve_operators(self, names: Iterable[str]) -> list[str]:
-        """Return who is asked about seats: in place of a dealer, the participant that plays it."""
-        players = self.make_placeholder_job().dealer_operators
-        return list(dict.fromkeys(players.get(name, name) for name in names))
+        """Replace each dealer that a participant runs by this participant."""
+        operators = self.make_placeholder_job().dealer_operators
+        return list(dict.fromkeys(operators.get(name, name) for name in names))
 
     def make_placeholder_job(self) -> Job:
-        """Return the job as if all seats were filled in, to see whether the rest is right."""
+        """Return the job with placeholders in open entries, to validate the other settings."""
         values = self.values
-        for number, (name, seat) in enumerate(collect_entries(values).items(), start=1):
-            if is_open_entry(seat):
-                seat["address"] = f"open.invalid:{number}"
-                seat["fingerprint"] = hashlib.sha256(name.encode()).hexdigest()
+        for number, (name, entry) in enumerate(collect_entries(values).items(), start=1):
+            if is_open_entry(entry):
+                entry["address"] = f"open.invalid:{number}"
+                entry["fingerprint"] = hashlib.sha256(name.encode()).hexdigest()
         return self._parse_job(values)
 
     def to_job(self) -> Job:
-        """Return the job; raise ParameterError if seats are open."""
+        """Return the job; raise ParameterError if entries are open."""
         return self._parse_job(self.values)
 
     def _parse_job(self, values: dict[str, Any]) -> Job:
@@ -123,30 +127,30 @@ class JobDraft:
             raise ParameterError(f"{self.display_name}: {error}") from None
 
     def with_entry(self, name: str, address: str, fingerprint: str) -> JobDraft:
-        """Return the same with somebody's seat filled in, or filled in anew."""
+        """Return a draft with the entry of `name` filled in or replaced."""
         try:
             document = tomlkit.parse(self.text)
-        except ValueError as error:  # where it is stricter than the reader
+        except ValueError as error:  # tomlkit is stricter than the reader
             raise ParameterError(f"{self.display_name}: cannot be changed: {error}") from None
         collect_entries(document)[name].update({"address": address, "fingerprint": fingerprint})
-        filled = JobDraft(tomlkit.dumps(document), self.display_name)
-        filled.make_placeholder_job()
-        return filled
+        draft = JobDraft(tomlkit.dumps(document), self.display_name)
+        draft.make_placeholder_job()
+        return draft
 
     def merge(self, other: JobDraft, replacing: Collection[str] = ()) -> JobDraft:
-        """Return our copy with the seats that are filled in in one that we were sent.
+        """Return this draft with the entries that are filled in in a received draft.
 
-        Raises DisagreementError if that one differs from ours in anything else, unless it is in the
-        seat of somebody who is to be replaced.
+        Raises DisagreementError if the drafts differ in other settings, or in a filled entry whose
+        name is not in `replacing`.
         """
-        ours, theirs = (
+        local, received = (
             _strip_connection_settings(each.make_placeholder_job()) for each in (self, other)
         )
         differences = [
-            f"{key}: {quote_untrusted(ours.get(key))} here, {quote_untrusted(theirs.get(key))} "
+            f"{key}: {quote_untrusted(local.get(key))} here, {quote_untrusted(received.get(key))} "
             "there"
-            for key in {**ours, **theirs}
-            if ours.get(key) != theirs.get(key)
+            for key in {**local, **received}
+            if local.get(key) != received.get(key)
         ]
         if differences:
             raise DisagreementError(
@@ -155,20 +159,20 @@ class JobDraft:
                 "Agree on one of them; whoever is to have the other removes its own and joins "
                 "again, with the same keys"
             )
-        found, seats = self, self.entries
-        for name, seat in other.entries.items():
-            if is_open_entry(seat) or _is_same_entry(seat, seats[name]):
+        merged, entries = self, self.entries
+        for name, entry in other.entries.items():
+            if is_open_entry(entry) or _is_same_entry(entry, entries[name]):
                 continue
-            if not is_open_entry(seats[name]) and name not in replacing:
+            if not is_open_entry(entries[name]) and name not in replacing:
                 raise DisagreementError(
-                    f"the seat of {name} is filled in twice: {_format_entry(seats[name])} in "
-                    f"{self.display_name}, {_format_entry(seat)} in {other.display_name}. Ask "
+                    f"the seat of {name} is filled in twice: {_format_entry(entries[name])} in "
+                    f"{self.display_name}, {_format_entry(entry)} in {other.display_name}. Ask "
                     f"{name} on the phone; if "
                     f"it has changed its own, take the new one with --replace {name}",
                     name,
                 )
-            found = found.with_entry(name, seat["address"], seat["fingerprint"])
-        return found
+            merged = merged.with_entry(name, entry["address"], entry["fingerprint"])
+        return merged
 
     def write(self, path: Path) -> None:
         """Write the file."""
@@ -176,8 +180,12 @@ class JobDraft:
 
 
 def _strip_connection_settings(job: Job) -> dict[str, Any]:
-    seats = job.list_connection_settings()
-    return {key: value for key, value in job.list_agreed_settings().items() if key not in seats}
+    connection_settings = job.list_connection_settings()
+    return {
+        key: value
+        for key, value in job.list_agreed_settings().items()
+        if key not in connection_settings
+    }
 
 
 def _is_same_entry(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -196,13 +204,13 @@ def format_toml_lines(values: Mapping[str, Any]) -> list[str]:
 
 
 def check_draft_dealers(operators_by_dealer: Mapping[str, str], party_names: Sequence[str]) -> None:
-    """Raise ParameterError unless these can deal; beside each is who plays it, or nothing."""
-    contacts = [
+    """Raise ParameterError unless these are valid dealers with valid operators."""
+    entries = [
         DealerEntry(name=name, by=by, address="open.invalid:1", fingerprint="0" * 64)
         for name, by in operators_by_dealer.items()
     ]
     try:
-        DealerSettings(dealers=contacts).check_dealer_settings(
+        DealerSettings(dealers=entries).check_dealer_settings(
             party_names, DEFAULT_PROTOCOL, align=False
         )
     except ValueError as error:
@@ -218,65 +226,65 @@ KeyPair = tuple[Path, Path]
 
 
 def make_key_paths(name: str, folder: Path) -> KeyPair:
-    """Return where somebody's keys are, unless it says otherwise."""
+    """Return the default paths of a participant's or dealer's keys."""
     return folder / f"{name}.key", folder / f"{name}.crt"
 
 
 @dataclass(frozen=True)
 class LocalEntry:
-    """A seat of ours in a job: as a participant, or as the dealer that it plays."""
+    """An entry that this participant fills in: its own, or that of the dealer that it runs."""
 
     name: str
     address: str
     key_pair: KeyPair
 
     def load_or_create_identity(self, created: list[Path]) -> Identity:
-        """Return our keys; make them, and list their files as new, if there are none."""
-        usual = make_key_paths(self.name, self.key_pair[0].parent)
-        if self.key_pair != usual or any(path.exists() for path in usual):
+        """Return the keys; create them, and append their paths to `created`, if there are none."""
+        default_paths = make_key_paths(self.name, self.key_pair[0].parent)
+        if self.key_pair != default_paths or any(path.exists() for path in default_paths):
             return load_identity(*self.key_pair)
-        created += usual
-        return create_identity(self.name, make_folder(usual[0].parent))
+        created += default_paths
+        return create_identity(self.name, make_folder(default_paths[0].parent))
 
 
 def write_entries(
     draft: JobDraft, entries: Sequence[LocalEntry], folder: Path, party_toml: str | None = None
 ) -> tuple[JobDraft, list[Path]]:
-    """Fill in our seats, and write keys, the job and our own file, as far as they are not there.
+    """Fill in local entries, and write the job, missing keys and, if given, party.toml.
 
-    Return the job, and which files are new. Whatever fails, or interrupts it: none is.
+    Return the job, and the new files. If a step fails or is interrupted, all new files are removed.
     """
     make_folder(folder)
-    with remove_on_failure() as new:
-        for seat in entries:
+    with remove_on_failure() as created:
+        for entry in entries:
             draft = draft.with_entry(
-                seat.name, seat.address, seat.load_or_create_identity(new).fingerprint
+                entry.name, entry.address, entry.load_or_create_identity(created).fingerprint
             )
         if party_toml is not None:
-            new.append(folder / PARTY_FILE_NAME)
-            write_atomically(new[-1], party_toml.encode())
+            created.append(folder / PARTY_FILE_NAME)
+            write_atomically(created[-1], party_toml.encode())
         path = folder / JOB_FILE_NAME
         if not path.exists():
-            new.append(path)
+            created.append(path)
         draft.write(path)
-    return draft, new
+    return draft, created
 
 
 def format_party_toml(name: str, table_spec: TableSpec, folder: Path, dealer: str | None) -> str:
-    """Return what a participant's own file says, if it is in a folder.
+    """Return the text of a participant's party.toml in `folder`.
 
-    `dealer` is the one that it plays, if it plays one.
+    `dealer` is the dealer that the participant runs, or None.
     """
-    said: dict[str, Any] = table_spec.model_dump(exclude_defaults=True)
+    settings: dict[str, Any] = table_spec.model_dump(exclude_defaults=True)
     if table_spec.path is not None and not is_url(table_spec.path):
-        said["path"] = _relativise(folder, Path(table_spec.path))
-    first = [key for key in ("path", "id", "label") if key in said]
-    described = {key: said[key] for key in dict.fromkeys([*first, *said])}
+        settings["path"] = _relativise(folder, Path(table_spec.path))
+    first_keys = [key for key in ("path", "id", "label") if key in settings]
+    ordered = {key: settings[key] for key in dict.fromkeys([*first_keys, *settings])}
     lines = [f"# What is {name}'s own: nobody else needs it, or should see it.", ""]
     lines += format_toml_lines({"name": name, **_format_key_paths(name), "folder": "models"})
     if dealer is not None:
         lines += ["", "[dealer]", *format_toml_lines(_format_key_paths(dealer))]
-    lines += ["", "[data]", *format_toml_lines(described)]
+    lines += ["", "[data]", *format_toml_lines(ordered)]
     return "\n".join(lines) + "\n"
 
 
@@ -286,6 +294,6 @@ def _format_key_paths(name: str) -> dict[str, str]:
 
 
 def _relativise(folder: Path, path: Path) -> str:
-    """Return a path as it is from a folder, if it lies in it, and wherever it is otherwise."""
+    """Return a path relative to a folder if it lies inside, and absolute otherwise."""
     path, folder = path.resolve(), folder.resolve()
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)

@@ -61,7 +61,7 @@ from privet.spec.plan import (
 )
 
 MAX_ALIGNED_ROWS = 60_000_000
-"""A participant can align so many: what it keeps of an alignment fits a file that is read."""
+"""The most rows that a job can align: a stored alignment must fit the file size limit."""
 _PARTS = ("id",)
 _Count = Annotated[int, Field(ge=1, le=MAX_ALIGNED_ROWS)]
 
@@ -105,29 +105,29 @@ class IdSettings(Config):
 
     @property
     def rules_by_part(self) -> list[list[IdRule]]:
-        """The rules of each part."""
+        """The normalisation rules of each part."""
         return [self.normalise.get(part, []) for part in self.parts]
 
     @property
     def alignment_only_keys(self) -> list[str]:
-        """What is said here that is of no use without an alignment."""
+        """The keys set here that have no effect without alignment."""
         keys = ("minimum", "padded", "most_alignments")
         fields = type(self).model_fields
         return [key for key in keys if getattr(self, key) != fields[key].default]
 
     def list_digest_settings(self) -> dict[str, Any]:
-        """Return what it depends on which rows are whose."""
+        """Return the settings that decide which rows have the same id."""
         rules = dict(zip(self.parts, self.rules_by_part, strict=True))
         return {"ids.parts": self.parts, "ids.normalise": rules}
 
     def list_mutable_settings(self) -> dict[str, Any]:
-        """Return the rest, which may change on the way."""
+        """Return the other settings, which can change after the start of a job."""
         keys = ("minimum", "padded", "most_alignments")
         return {f"ids.{key}": getattr(self, key) for key in keys}
 
 
 class DisclosureSettings(Config):
-    """The terms of a job that say what somebody learns; nothing of it, if the job does not say."""
+    """The optional disclosures of a job; by default, none is made."""
 
     reveal_validation: bool = False
     """Whether the label's holder receives the predictions of validation rows when a training ends,
@@ -147,7 +147,7 @@ class DisclosureSettings(Config):
     scores of validation rows are on average: of each feature or participant, as `explain` says."""
 
     def list_settings(self) -> dict[str, object]:
-        """Return these terms, by key."""
+        """Return the disclosure settings, by key."""
         return {key: getattr(self, key) for key in DisclosureSettings.model_fields}
 
 
@@ -206,30 +206,30 @@ class Job(DisclosureSettings, Roster):
             raise ValueError(f"protocol: {self.protocol!r} is none of {', '.join(PROTOCOL_TYPES)}")
         names = self.party_names
         self.check_dealer_settings(names, self.protocol, align=self.align)
-        for what, values in (
+        for noun, values in (
             ("names", names),
-            ("fingerprints", [contact.fingerprint for contact in self.get_entries().values()]),
-            ("addresses", [contact.address for contact in self.get_entries().values()]),
+            ("fingerprints", [entry.fingerprint for entry in self.get_entries().values()]),
+            ("addresses", [entry.address for entry in self.get_entries().values()]),
         ):
-            repeated = next((value for value in values if values.count(value) > 1), None)
-            if repeated is not None:
-                raise ValueError(f"participants: two have the same of {what}, {repeated!r}")
+            duplicate = next((value for value in values if values.count(value) > 1), None)
+            if duplicate is not None:
+                raise ValueError(f"participants: two have the same of {noun}, {duplicate!r}")
         active = [p.name for p in self.participants if p.role == "active"]
         if len(active) != 1:
             raise ValueError(
                 f'participants: exactly one has role = "active", and here {len(active)} have'
             )
         params = self.make_params()
-        said = {key: getattr(self, key) for key in PROTOCOL_SETTINGS}
-        check_capabilities(self.protocol, {**said, **self.list_settings()}, params)
+        settings = {key: getattr(self, key) for key in PROTOCOL_SETTINGS}
+        check_capabilities(self.protocol, {**settings, **self.list_settings()}, params)
         if self.shards > 1:
             require_capabilities(PROTOCOL_TYPES[self.protocol], self.protocol, {"shards": True})
             if self.keep_indicators:
                 raise ValueError("keep_indicators: are not kept with shards: leave one of them out")
-            if taken := sorted(
+            if reserved := sorted(
                 {COORDINATOR_NAME, *make_worker_names(self.shards)}.intersection(names)
             ):
-                raise ValueError(f"participants: {taken[0]!r} is a worker's name: take another")
+                raise ValueError(f"participants: {reserved[0]!r} is a worker's name: take another")
         if self.ids.alignment_only_keys and not self.align:
             raise ValueError(
                 f"ids.{self.ids.alignment_only_keys[0]}: is for jobs that say align = true"
@@ -244,37 +244,37 @@ class Job(DisclosureSettings, Roster):
 
     @property
     def monotone(self) -> dict[str, dict[str, int]]:
-        """Which way scores may move as columns grow, by participant, where they are constrained."""
+        """The monotone constraints on columns, by participant."""
         return {p.name: dict(p.monotone) for p in self.participants if p.monotone}
 
     @property
     def recipient_index(self) -> int:
-        """Which participant receives predictions."""
+        """The index of the participant that receives predictions."""
         return self.party_names.index(self.recipient) if self.recipient else self.label_holder_index
 
     @property
     def prediction_fraction_bits(self) -> int:
-        """The fraction bits that predictions are revealed with."""
+        """The number of fraction bits of revealed predictions."""
         bits = self.prediction_bits
         return self.make_params().objective.prediction_bits if bits is None else bits
 
     @property
     def cut_disclosure(self) -> CutDisclosure:
-        """What all learn of the numbers of cuts."""
+        """The disclosure of cut counts to all participants."""
         return resolve_cut_disclosure(self.protocol, self.cuts)
 
     def make_params(self) -> Params:
-        """Return the hyper-parameters, the defaults among them."""
-        learned = {"task": self.task, "classes": self.classes}
+        """Return the hyper-parameters, including defaults."""
+        task_settings = {"task": self.task, "classes": self.classes}
         for key in type(self).model_fields:
             if key in self.params:
                 raise ParameterError(
                     f"params.{key}: is a key of the job itself, and not of [params]: write it "
                     "above all [sections]"
                 )
-        Params.parse(learned)
+        Params.parse(task_settings)
         try:
-            return Params.parse({**learned, **self.params})
+            return Params.parse({**task_settings, **self.params})
         except ParameterError as error:
             raise ParameterError(f"params.{error}") from None
 
@@ -284,9 +284,10 @@ class Job(DisclosureSettings, Roster):
         cut_counts: tuple[int, ...] | None = None,
         monotone: MonotoneConstraints | None = None,
     ) -> TrainingSpec:
-        """Return who takes part in training on these features, with so many cuts if all know.
+        """Return the specification of a training run on these features.
 
-        Whoever knows what features are called need not say which are constrained.
+        `cut_counts` are set if all participants know them. `monotone` is needed only by parties
+        that do not know the feature names; otherwise it follows from the job.
         """
         if monotone is None:
             named = [(feature.owner, feature.name) for feature in features]
@@ -312,9 +313,10 @@ class Job(DisclosureSettings, Roster):
     def make_prediction_query(
         self, n_samples: int, tables: int, n_explained_features: int | None = None
     ) -> PredictionQuery:
-        """Return what all know of a batch to predict with a model of so many tables.
+        """Return the specification of a prediction batch for a model with this many tables.
 
-        If it is to be explained: of so many features, that all participants have together.
+        `n_explained_features` is the number of features of all participants together, if the
+        predictions are to be explained.
         """
         params = self.make_params()
         return PredictionQuery(
@@ -329,7 +331,7 @@ class Job(DisclosureSettings, Roster):
         )
 
     def list_digest_settings(self) -> dict[str, Any]:
-        """Return what is computed, for whom: all terms but where the participants are reached."""
+        """Return all settings that decide the results and who learns them, without addresses."""
         return {
             "job": self.name,
             "protocol": self.protocol,
@@ -349,10 +351,10 @@ class Job(DisclosureSettings, Roster):
         }
 
     def list_agreed_settings(self) -> dict[str, Any]:
-        """Return everything that is agreed on, key by key, defaults included."""
+        """Return all settings that participants agree on, including defaults."""
         dealers = {"dealers": list(self.dealer_names), "dealers' players": self.dealer_operators}
-        # `list_digest_settings` has these only where they are used, so that digests of older models
-        # stay the same.
+        # `list_digest_settings` omits these at their defaults, so that the digests of older models
+        # do not change.
         defaults = {"monotone": self.monotone, "shards": self.shards}
         agreed = {
             **defaults,
@@ -365,19 +367,21 @@ class Job(DisclosureSettings, Roster):
 
     @property
     def digest(self) -> str:
-        """A digest of what is computed, for whom.
+        """A digest of the settings that decide the results and who learns them.
 
-        Addresses and keys may change on the way, limits on alignments, and who may get the model;
-        and how many tables are trained, since a training can go on.
+        It omits settings that can change during a job: addresses and keys, limits on alignments,
+        the recipient of the exported model, and `tables` and `patience`, since training can resume.
         """
-        length = ("tables", "patience")
-        work = {
-            key: value for key, value in self.list_digest_settings().items() if key not in length
+        omitted_keys = ("tables", "patience")
+        settings = {
+            key: value
+            for key, value in self.list_digest_settings().items()
+            if key not in omitted_keys
         }
-        return hashlib.sha256(json.dumps(work, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     @property
     def stopping_rule(self) -> str:
-        """What a training's end depends on, beside the data."""
+        """The settings that decide when training stops, besides the data."""
         params = self.make_params()
         return f"{params.tables} tables, patience {params.patience}"

@@ -5,10 +5,9 @@
     fingerprint = "5f0c..."                   fingerprint = "5f0c..."
                                               (and two more)
 
-Three of the participants may play the three: each says which one is its own, with a key of its own
-and at an address of its own.
-
-And how people see that all of them have the same seats, and the same job.
+Three participants can each run one of the three dealers, with a separate key and address: `by`
+names the participant that runs a dealer. People compare a digest of the settings to check that all
+participants have the same entries and the same job.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class PartyEntry(MemberEntry):
 
 
 def validate_address(address: str, lowest: int = 1) -> str:
-    """Return an address; raise ValueError unless it is HOST:PORT, for whoever names its key."""
+    """Return an address; raise ValueError, without the key, unless it is HOST:PORT."""
     try:
         parse_address(address, lowest)
     except ParameterError as error:
@@ -71,7 +70,7 @@ def validate_address(address: str, lowest: int = 1) -> str:
 
 
 def parse_address(address: str, lowest: int = 1) -> tuple[str, int]:
-    """Return the host and the port of HOST:PORT; port 0 is any that is free."""
+    """Return the host and the port of HOST:PORT; port 0 means any free port."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     try:
@@ -94,7 +93,7 @@ class DealerEntry(MemberEntry):
 
 
 class DealerSettings(Config):
-    """The terms of a job that say who deals."""
+    """The dealers of a job."""
 
     dealer: MemberEntry | None = None
     """The only one."""
@@ -102,34 +101,34 @@ class DealerSettings(Config):
     """One or three; of three, any one may be corrupt."""
 
     def get_dealer_entries(self) -> dict[str, MemberEntry]:
-        """Return how each dealer is reached, by name, in the order of their roles."""
+        """Return the entries of the dealers by name, in the order of their roles."""
         if self.dealer is not None:
             return {make_dealer_names(1)[0]: self.dealer}
-        usual = make_dealer_names(len(self.dealers))
-        return {d.name or name: d for d, name in zip(self.dealers, usual, strict=True)}
+        default_names = make_dealer_names(len(self.dealers))
+        return {d.name or name: d for d, name in zip(self.dealers, default_names, strict=True)}
 
     @property
     def dealer_names(self) -> tuple[str, ...]:
-        """The dealers, in the order of their roles."""
+        """The names of the dealers, in the order of their roles."""
         return tuple(self.get_dealer_entries())
 
     @property
     def aligning_dealer(self) -> str:
-        """Which dealer helps to align rows."""
+        """The dealer that helps to align rows."""
         return self.dealer_names[0]
 
     @property
     def dealer_operators(self) -> dict[str, str]:
-        """Which participant plays each dealer, of those that participants play."""
-        contacts = zip(self.dealer_names, self.dealers, strict=False)
-        return {name: dealer.by for name, dealer in contacts if dealer.by}
+        """The participant that runs each dealer, for dealers that participants run."""
+        named_entries = zip(self.dealer_names, self.dealers, strict=False)
+        return {name: dealer.by for name, dealer in named_entries if dealer.by}
 
     def check_dealer_settings(
         self, party_names: Sequence[str], protocol: str, *, align: bool
     ) -> None:
-        """Raise ValueError unless there are one or three, and what the job asks for can be dealt.
+        """Raise ValueError unless there are one or three dealers that can serve the job.
 
-        `align` tells whether rows are aligned.
+        `align` states whether the job aligns rows.
         """
         if (self.dealer is None) == (not self.dealers):
             raise ValueError(
@@ -137,30 +136,32 @@ class DealerSettings(Config):
             )
         if self.dealer is None and len(self.dealers) not in (1, 3):
             raise ValueError(f"dealers: there are one or three, and here are {len(self.dealers)}")
-        usual = make_dealer_names(len(self.dealers) or 1)
-        names = [d.name or name for d, name in zip(self.dealers, usual, strict=False)] or [*usual]
+        default_names = make_dealer_names(len(self.dealers) or 1)
+        names = [d.name or name for d, name in zip(self.dealers, default_names, strict=False)] or [
+            *default_names
+        ]
         for name in names:
             check_name(name)
             if name in party_names or names.count(name) > 1:
                 raise ValueError(f"dealers: {name!r} is the name of somebody else, too")
-        players = list(self.dealer_operators.values())
+        operators = list(self.dealer_operators.values())
         if len(names) == 1:
-            if players:
+            if operators:
                 raise ValueError(
-                    f"dealers.by: {players[0]} would be the only dealer, and know all masks: three "
-                    "participants play dealers, or none does"
+                    f"dealers.by: {operators[0]} would be the only dealer, and know all masks: "
+                    "three participants play dealers, or none does"
                 )
             return
         if not PROTOCOL_TYPES[protocol].supports_replicated_dealers:
             raise ValueError(f"dealers: the protocol {protocol} takes one; use masked")
-        strangers = [name for name in players if name not in party_names]
-        if strangers:
-            raise ValueError(f"dealers.by: {strangers[0]!r} is none of {', '.join(party_names)}")
-        if players and len(set(players)) < len(names):
+        unknown = [name for name in operators if name not in party_names]
+        if unknown:
+            raise ValueError(f"dealers.by: {unknown[0]!r} is none of {', '.join(party_names)}")
+        if operators and len(set(operators)) < len(names):
             raise ValueError(
                 "dealers.by: three participants play the three dealers, each of them one"
             )
-        if players and align:
+        if operators and align:
             raise ValueError(
                 "align: the dealer that aligns must collude with nobody, and here it is a "
                 "participant's: have dealers from outside, or align the tables another way"
@@ -171,50 +172,50 @@ _ENTRY_KEYS = ("address", "fingerprint")
 
 
 def collect_entries(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return everybody's seat by name, as far as values that nobody has checked have any."""
+    """Return all entries by name from unvalidated values; skip what is not an entry."""
     participants, dealer, dealers = (
         values.get(key) for key in ("participants", "dealer", "dealers")
     )
-    listed = [each for each in _list(participants) if isinstance(each.get("name"), str)]
-    found = {str(each["name"]): each for each in listed}
+    party_entries = [each for each in _list(participants) if isinstance(each.get("name"), str)]
+    entries = {str(each["name"]): each for each in party_entries}
     if isinstance(dealer, dict):
-        found[make_dealer_names(1)[0]] = dealer
-    dealing = _list(dealers)
-    usual = make_dealer_names(3 if len(dealing) > 1 else 1)
-    for number, each in enumerate(dealing[: len(usual)]):
-        found[str(each.get("name") or usual[number])] = each
-    return found
+        entries[make_dealer_names(1)[0]] = dealer
+    dealer_entries = _list(dealers)
+    default_names = make_dealer_names(3 if len(dealer_entries) > 1 else 1)
+    for number, each in enumerate(dealer_entries[: len(default_names)]):
+        entries[str(each.get("name") or default_names[number])] = each
+    return entries
 
 
 def is_open_entry(entry: Mapping[str, Any]) -> bool:
-    """Tell whether nobody has filled a seat in."""
+    """Tell whether an entry is not filled in."""
     return not any(entry.get(key) for key in _ENTRY_KEYS)
 
 
 def check_no_open_entries(values: Any) -> None:
-    """Raise ValueError if a job has seats that nobody has filled in yet."""
+    """Raise ValueError if a job has open entries."""
     if not isinstance(values, dict):
         return
-    waited_for = [name for name, seat in collect_entries(values).items() if is_open_entry(seat)]
-    if waited_for:
-        several = len(waited_for) > 1
+    open_names = [name for name, entry in collect_entries(values).items() if is_open_entry(entry)]
+    if open_names:
+        is_plural = len(open_names) > 1
         raise ValueError(
-            f"the seat{'s' * several} of {join_names(waited_for)} {'are' if several else 'is'} "
+            f"the seat{'s' * is_plural} of {join_names(open_names)} {'are' if is_plural else 'is'} "
             "not filled in yet: they run `privet join` with this file and send it back, and you "
             "run it with what they send"
         )
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Return names as a sentence has them: bank, telecom and dealer."""
+    """Join names for a sentence: bank, telecom and dealer."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
 def format_settings_digest(settings: Mapping[str, Any]) -> str:
-    """Return a digest of a job's terms, for people to read out to each other.
+    """Return a digest of a job's settings, for people to read to each other.
 
-    Whoever carries a job from one to another, and could put keys of its own into both copies, has
-    to find two with the same digest: 128 bits make that 2^64 attempts.
+    An attacker who forwards the job could insert keys into both copies, but would have to find two
+    copies with the same digest: with 128 bits, this takes 2^64 attempts.
     """
     digits = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
     return " ".join(digits[start : start + 4] for start in range(0, len(digits), 4))
@@ -225,7 +226,7 @@ def _list(values: object) -> list[dict[str, Any]]:
 
 
 class Roster(DealerSettings):
-    """The terms of a job that say who takes part."""
+    """The participants and dealers of a job."""
 
     name: str
     """Of the job, and of the files of its model."""
@@ -234,23 +235,23 @@ class Roster(DealerSettings):
 
     @property
     def party_names(self) -> list[str]:
-        """The participants, in the order in which all count them."""
+        """The names of the participants, in the order of their indices."""
         return [participant.name for participant in self.participants]
 
     @property
     def label_holder_index(self) -> int:
-        """Which participant holds the label."""
+        """The index of the label holder."""
         return [participant.role for participant in self.participants].index("active")
 
     def get_entries(self) -> dict[str, MemberEntry]:
-        """Return how everybody is reached, by name."""
+        """Return the entries of all participants and dealers, by name."""
         participants: dict[str, MemberEntry] = {
             participant.name: participant for participant in self.participants
         }
         return {**participants, **self.get_dealer_entries()}
 
     def get_role(self, name: str) -> str:
-        """Return whether a participant is the active or a passive one."""
+        """Return the role of a participant: "active" or "passive"."""
         if name not in self.party_names:
             raise ParameterError(
                 f"{name!r} is no participant of the job {self.name!r}; there are "
@@ -259,7 +260,7 @@ class Roster(DealerSettings):
         return self.participants[self.party_names.index(name)].role
 
     def get_entry(self, name: str) -> MemberEntry:
-        """Return how somebody is reached; raise ParameterError if it takes no part."""
+        """Return the entry of a participant or dealer; raise ParameterError if there is none."""
         try:
             return self.get_entries()[name]
         except KeyError:
@@ -269,16 +270,16 @@ class Roster(DealerSettings):
             ) from None
 
     def make_members(self) -> list[Member]:
-        """Return everybody, as connecting takes them."""
+        """Return all participants and dealers, for connecting."""
         return [
-            Member(name, *parse_address(contact.address), contact.fingerprint)
-            for name, contact in self.get_entries().items()
+            Member(name, *parse_address(entry.address), entry.fingerprint)
+            for name, entry in self.get_entries().items()
         ]
 
     def list_connection_settings(self) -> dict[str, str]:
-        """Return where everybody is reached, and by which certificate it is known."""
+        """Return the addresses and fingerprints of all participants and dealers."""
         return {
             f"{name}'s {key}": value
-            for name, contact in self.get_entries().items()
-            for key, value in contact.model_dump(include={"address", "fingerprint"}).items()
+            for name, entry in self.get_entries().items()
+            for key, value in entry.model_dump(include={"address", "fingerprint"}).items()
         }

@@ -58,7 +58,7 @@ from privet.schema import Config
 from privet.transport.tls import count_host_days_left
 
 TLS_FILE_KEYS = ("ca", "certificate", "key")
-"""What is needed to trust a scheduler, and for it to trust us."""
+"""The files for mutual TLS with a scheduler."""
 
 
 class ClusterConfig(Config):
@@ -98,9 +98,9 @@ class ClusterConfig(Config):
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         if self.scheduler is None:
-            given = [key for key in TLS_FILE_KEYS if getattr(self, key) is not None]
-            if given:
-                raise ValueError(f"{given[0]}: is for a scheduler, and none is named")
+            set_keys = [key for key in TLS_FILE_KEYS if getattr(self, key) is not None]
+            if set_keys:
+                raise ValueError(f"{set_keys[0]}: is for a scheduler, and none is named")
             return self
         if self.local is not None:
             raise ValueError(
@@ -120,11 +120,11 @@ class ClusterConfig(Config):
 
     @classmethod
     def load(cls, path: str | Path) -> ClusterConfig:
-        """Read a file of its own, which a dealer may have; paths start from where it is."""
+        """Read the cluster file of a dealer; paths are relative to the file."""
         return cls.read(path).resolve_paths(Path(path).resolve().parent)
 
     def resolve_paths(self, folder: Path) -> ClusterConfig:
-        """Return the same with paths that start from a folder."""
+        """Return the configuration with paths relative to a folder resolved."""
         paths = {
             key: str(folder / value)
             for key in TLS_FILE_KEYS
@@ -134,13 +134,13 @@ class ClusterConfig(Config):
 
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
-"""Names of this machine that no other machine can ask."""
+"""Names of this machine that other machines cannot connect to."""
 _MIN_TOKEN_BYTES = 16
 PositiveInt = Annotated[int, Field(ge=1)]
 
 
 class HttpServerConfig(Config):
-    """Where something is asked over HTTP, and under which names."""
+    """The address, TLS certificate, host names and limits of an HTTP server."""
 
     address: str = "127.0.0.1:0"
     """HOST:PORT to be asked at; port 0 is any that is free."""
@@ -175,7 +175,7 @@ class HttpServerConfig(Config):
         return parse_address(self.address, lowest=0)[1]
 
     def count_days_left(self) -> int | None:
-        """Return for how many days the certificate is valid, if there is one that can be used."""
+        """Return the days until the certificate expires; None without a certificate."""
         if self.certificate is None or self.key is None:
             return None
         try:
@@ -187,7 +187,7 @@ class HttpServerConfig(Config):
 
     @property
     def is_local(self) -> bool:
-        """Whether no other machine can ask."""
+        """Whether only this machine can connect."""
         return self.host in LOOPBACK_HOSTS
 
 
@@ -216,19 +216,19 @@ class EndpointConfig(HttpServerConfig):
         return self
 
     def resolve_paths(self, folder: Path) -> EndpointConfig:
-        """Return the same with paths that start from a folder."""
+        """Return the configuration with paths relative to a folder resolved."""
         paths = {"token": self.token, "certificate": self.certificate, "key": self.key}
         named = {key: str(folder / path) for key, path in paths.items() if path is not None}
         return self.model_copy(update=named)
 
     def with_address(self, address: str | None) -> EndpointConfig:
-        """Return the same at another address, if there is one."""
+        """Return the configuration with another address, unless `address` is None."""
         if address is None:
             return self
         return EndpointConfig(**{**self.model_dump(), "address": address})
 
     def read_token(self) -> bytes | None:
-        """Return the secret that whoever asks must show, if any."""
+        """Return the secret that clients must send, if any."""
         if self.token is None:
             return None
         try:
@@ -295,28 +295,30 @@ class PartyConfig(Config):
 
     @classmethod
     def load(cls, path: str | Path) -> PartyConfig:
-        """Read a participant's file; its paths start from where it is."""
-        home, read = Path(path).resolve().parent, cls.read(path)
+        """Read a participant's file; its paths are relative to the file."""
+        folder, config = Path(path).resolve().parent, cls.read(path)
         paths: dict[str, Any] = {
-            key: str(home / getattr(read, key)) for key in ("key", "certificate", "folder")
+            key: str(folder / getattr(config, key)) for key in ("key", "certificate", "folder")
         }
-        if read.audit is not None:
-            paths["audit"] = str(home / read.audit)
-        if read.dealer is not None:
-            keys = {key: str(home / getattr(read.dealer, key)) for key in ("key", "certificate")}
-            paths["dealer"] = read.dealer.model_copy(update=keys)
-        if read.correlations is not None:
-            paths["correlations"] = [str(home / path) for path in read.preprocessing_paths]
-        paths["endpoint"] = read.endpoint.resolve_paths(home)
-        paths["cluster"] = read.cluster.resolve_paths(home)
-        if read.data.id is None:
+        if config.audit is not None:
+            paths["audit"] = str(folder / config.audit)
+        if config.dealer is not None:
+            keys = {
+                key: str(folder / getattr(config.dealer, key)) for key in ("key", "certificate")
+            }
+            paths["dealer"] = config.dealer.model_copy(update=keys)
+        if config.correlations is not None:
+            paths["correlations"] = [str(folder / path) for path in config.preprocessing_paths]
+        paths["endpoint"] = config.endpoint.resolve_paths(folder)
+        paths["cluster"] = config.cluster.resolve_paths(folder)
+        if config.data.id is None:
             raise ParameterError(f"{path}: data.id: is required: which sample a row is")
-        loaded = read.model_copy(update={**paths, "data": read.data.resolve_paths(home)})
+        loaded = config.model_copy(update={**paths, "data": config.data.resolve_paths(folder)})
         loaded._file = str(path)
         return loaded
 
     def check_membership(self, job: Job) -> None:
-        """Raise ParameterError unless we take part in a job."""
+        """Raise ParameterError unless this participant is in the job."""
         if self.name not in job.party_names:
             raise self._make_error(
                 f"name: {self.name!r} takes no part in the job {job.name!r}; there are "
@@ -328,12 +330,12 @@ class PartyConfig(Config):
 
     @property
     def preprocessing_paths(self) -> list[str]:
-        """The files that were dealt ahead, if any."""
+        """The preprocessing files, if any."""
         named = self.correlations or []
         return [named] if isinstance(named, str) else named
 
     def read_rows(self, job: Job) -> LazyFrame:
-        """Read our rows for training, with the label if we are the active participant."""
+        """Read the rows for training, with the label at the label holder."""
         data, role = self.data, job.get_role(self.name)
         if role == "active" and data.label is None:
             raise self._make_error(
@@ -366,7 +368,7 @@ class PartyConfig(Config):
         path: str | Path | None = None,
         query: str | None = None,
     ) -> Frame:
-        """Read rows to predict, from our table or from another like it."""
+        """Read rows to predict, from the configured table or another one like it."""
         return read_new_rows(
             self.make_prediction_table_spec(path, query), encoders, self._get_id_rules(job)
         )
@@ -374,18 +376,18 @@ class PartyConfig(Config):
     def make_prediction_table_spec(
         self, path: str | Path | None = None, query: str | None = None
     ) -> TableSpec:
-        """Return how rows to predict are described: as our table is, but elsewhere."""
+        """Return the specification of rows to predict: the configured one, elsewhere if set."""
         data = self.data if path is None else self.data.with_path(path)
         return data if query is None else data.with_query(query)
 
     def read_ids(self, job: Job) -> Ids:
-        """Read our ids alone."""
+        """Read only the ids of the configured table."""
         ids = self.read_new_rows(job, ()).ids
         assert ids is not None
         return ids
 
     def _get_id_rules(self, job: Job) -> IdRules:
-        """Return how ids are compared; raise ParameterError unless ours have the job's parts."""
+        """Return the id rules; raise ParameterError unless `data.id` has the parts of the job."""
         ids, parts = self.data.id_columns, job.ids.parts
         if len(ids) != len(parts):
             raise self._make_error(

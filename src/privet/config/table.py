@@ -1,4 +1,4 @@
-"""The specification of an input table, and a guess of it for a table without one."""
+"""The specification of an input table, and guesses of its id and label columns."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TableSpec(TableFormatOptions):
             raise ValueError("path, query: give one of them")
         for text in self.types.values():
             ColumnType.parse(text)
-        _ = self.location  # a query is checked as it is made
+        _ = self.location  # creating a query validates it
         return self
 
     @property
@@ -74,19 +74,19 @@ class TableSpec(TableFormatOptions):
 
     @property
     def display_name(self) -> str:
-        """How the table is called in messages."""
+        """The name of the table in messages."""
         return self.path if self.path is not None else QUERY_DISPLAY_NAME
 
     @property
     def id_columns(self) -> list[str]:
-        """The columns that say which sample a row is."""
+        """The id columns."""
         if self.id is None:
             return []
         return [self.id] if isinstance(self.id, str) else list(self.id)
 
     @property
     def target_columns(self) -> list[str]:
-        """The columns of the label and of weights, as far as there are any."""
+        """The columns of the label and the weights, if any."""
         return [name for name in (self.label, self.weight) if name is not None]
 
     @property
@@ -95,33 +95,33 @@ class TableSpec(TableFormatOptions):
         return self.weight is not None or self.class_weight is not None
 
     def resolve_paths(self, home: Path) -> TableSpec:
-        """Return the same with a path of this machine that does not depend on where we are."""
+        """Return the specification with a local path resolved against `home`."""
         if self.path is None or is_url(self.path):
             return self
         return self.with_path(home / self.path)
 
     def with_path(self, path: str | Path) -> TableSpec:
-        """Return the description of another table like this one."""
+        """Return the specification of another table with the same columns."""
         return self.model_copy(update={"path": str(path), "query": None})
 
     def with_query(self, query: str) -> TableSpec:
-        """Return the description of what another query returns."""
+        """Return the specification of the result of another query."""
         return self.model_copy(update={"path": None, "query": query})
 
     def for_rewritten_table(self, path: str | Path, names: Sequence[str]) -> TableSpec:
-        """Return the description of a table like this one, with these columns alone and no CSV."""
-        left: dict[str, Any] = {key: getattr(_DEFAULT_OPTIONS, key) for key in CSV_OPTION_NAMES}
+        """Return the specification of a rewritten copy with only these columns, not in CSV."""
+        updates: dict[str, Any] = {key: getattr(_DEFAULT_OPTIONS, key) for key in CSV_OPTION_NAMES}
         for key in ("columns", "drop", "categorical", "types", "missing"):
-            said = getattr(self, key)
-            if isinstance(said, dict):
-                left[key] = {pattern: said[pattern] for pattern in _keep_matching(said, names)}
-            elif said is not None and key != "missing":
-                left[key] = _keep_matching(said, names)
-        left["database"] = type(self).model_fields["database"].default
-        return self.with_path(path).model_copy(update=left)
+            value = getattr(self, key)
+            if isinstance(value, dict):
+                updates[key] = {pattern: value[pattern] for pattern in _keep_matching(value, names)}
+            elif value is not None and key != "missing":
+                updates[key] = _keep_matching(value, names)
+        updates["database"] = type(self).model_fields["database"].default
+        return self.with_path(path).model_copy(update=updates)
 
     def select_features(self, names: Sequence[str]) -> list[str]:
-        """Return which of a table's columns are features."""
+        """Return the feature columns of a table."""
         special = [*self.id_columns, *self.target_columns]
         for name in special:
             if name not in names:
@@ -145,19 +145,19 @@ class TableSpec(TableFormatOptions):
         return [name for name in chosen if name not in special and not self.is_dropped(name)]
 
     def is_dropped(self, name: str) -> bool:
-        """Tell whether a column is to be left out."""
+        """Tell whether `drop` contains a column."""
         return _is_any_match(name, self.drop)
 
     def get_declared_type(self, name: str) -> ColumnType | None:
-        """Return what a column is declared to be, if it is."""
-        # A name says more than a pattern that fits it, too.
+        """Return the declared type of a column, if any."""
+        # An exact name takes precedence over a pattern.
         for pattern, text in sorted(self.types.items(), key=lambda item: item[0] != name):
             if is_match(name, pattern):
                 return ColumnType.parse(text)
         return CATEGORY if _is_any_match(name, self.categorical) else None
 
     def get_missing_texts(self, name: str) -> list[str]:
-        """Return what stands for a missing value in a column, beside what does everywhere."""
+        """Return the declared texts for missing values in a column, besides the default ones."""
         if isinstance(self.missing, list):
             return self.missing
         return [
@@ -173,7 +173,7 @@ def _is_any_match(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _select_in_order(patterns: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return the columns that patterns name, in their order, each once."""
+    """Return the columns that match patterns, in the order of the patterns, each once."""
     found = [name for pattern in patterns for name in names if is_match(name, pattern)]
     return list(dict.fromkeys(found))
 
@@ -188,7 +188,7 @@ def _check_patterns_match(key: str, patterns: Iterable[str], names: Sequence[str
 
 
 def _keep_matching(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
-    """Return the patterns that fit some column."""
+    """Return the patterns that match a column."""
     return [pattern for pattern in patterns if any(is_match(name, pattern) for name in names)]
 
 
@@ -196,13 +196,13 @@ _LABELS = ("label", "target", "class", "outcome", "y")
 
 
 def guess_id_column(names: Sequence[str]) -> str | None:
-    """Return the column that seems to say which sample a row is: `id`, or the only one like it."""
+    """Guess the id column: one named `id`, or the only one whose name ends in `id`."""
     exact = [name for name in names if name.strip().casefold() == "id"]
-    alike = [name for name in names if re.search(r"(^|[ _.-])id$", name.strip(), re.IGNORECASE)]
-    return next((found[0] for found in (exact, alike) if len(found) == 1), None)
+    similar = [name for name in names if re.search(r"(^|[ _.-])id$", name.strip(), re.IGNORECASE)]
+    return next((matches[0] for matches in (exact, similar) if len(matches) == 1), None)
 
 
 def guess_label_column(names: Sequence[str]) -> str | None:
-    """Return the column that seems to be the label, if there is one and no other."""
-    found = [name for name in names if name.strip().casefold() in _LABELS]
-    return found[0] if len(found) == 1 else None
+    """Guess the label column: the only one with a usual name such as `label` or `target`."""
+    matches = [name for name in names if name.strip().casefold() in _LABELS]
+    return matches[0] if len(matches) == 1 else None

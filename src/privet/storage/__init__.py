@@ -1,1 +1,1 @@
-"""Storage."""
+"""Files that programs write: models, model parts, checkpoints, alignments, journals."""

@@ -1,11 +1,11 @@
-"""Alignments at one participant: how many a job has had, and the one that its training uses.
+"""Alignments at one participant: the common rows of a job, and the number of its alignments.
 
-    JOB.alignment           which of our rows all have, in the order that all have agreed on
-    JOB.alignment-sharded   the same of a table that `privet shard` wrote in that order
-    JOB.alignment-count     how often rows were aligned for the job, for whatever command
+    JOB.alignment           the positions of the common rows, in the agreed order
+    JOB.alignment-sharded   the same for a table that `privet shard` wrote in that order
+    JOB.alignment-count     the number of alignments for the job, by all commands
 
-An alignment is of use as long as its participants are the job's and our ids are those that it was
-made for. Which rows all have is nobody else's business: the files are their owner's alone.
+An alignment is valid while the job has the same participants and the table has the same ids. Common
+rows are private: only their owner can read the files.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class _CountRecord(StrictSchema):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Alignment:
-    """Which of a participant's rows all have."""
+    """The rows of a participant that all participants have in common."""
 
     alignment_id: str
-    """The same at all participants, and of no other alignment."""
+    """A unique id, equal at all participants."""
     rows: IndexArray
-    """Their positions in its table, in the order that all have agreed on."""
+    """Positions in the participant's table, in the agreed order."""
 
 
 class AlignmentStore:
@@ -76,7 +76,7 @@ class AlignmentStore:
 
     @property
     def read_count(self) -> int:
-        """How often rows were aligned for the job."""
+        """The number of alignments for the job."""
         if not self._count_path.exists():
             return 0
         return read_record(
@@ -84,20 +84,21 @@ class AlignmentStore:
         ).count
 
     def increment_count(self) -> int:
-        """Count one more, before it is made: one that fails has told the dealer something, too."""
+        """Count an alignment before it starts: a failed one also discloses to the dealer."""
         make_folder(self._folder)
         record = _CountRecord(count=self.read_count + 1)
         write_atomically(self._count_path, record.model_dump_json().encode() + b"\n", private=True)
         return record.count
 
     def save(self, alignment: Alignment, keys_digest: str, n_rows: int) -> None:
-        """Keep an alignment of so many rows whose ids' keys have this digest."""
+        """Save an alignment of a table with `n_rows` rows and this digest of its match keys."""
         self._save(self.path, alignment, keys_digest, n_rows)
 
     def save_sharded(self, alignment: Alignment, keys_digest: str) -> None:
-        """Keep an alignment for a table that has its rows alone, in its order; and the other one.
+        """Save an alignment for a table that contains only the common rows, in the agreed order.
 
-        It is the same alignment to the other participants, who know it by its name.
+        The alignment of the original table stays. Both have the same id, so the other participants
+        see one alignment.
         """
         rows = np.arange(len(alignment.rows))
         self._save(
@@ -117,7 +118,7 @@ class AlignmentStore:
         write_atomically(path, content, private=True)
 
     def find(self, keys_digest: str) -> Alignment | None:
-        """Return an alignment that is kept, if one is of these participants and of these ids."""
+        """Return the saved alignment for these participants and match keys, if any."""
         return self._find(self.path, keys_digest) or self._find(self._sharded_path, keys_digest)
 
     def _find(self, path: Path, keys_digest: str) -> Alignment | None:

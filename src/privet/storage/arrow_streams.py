@@ -1,13 +1,17 @@
-"""Sealed Arrow streams with a header, and the decision tables of a part in them.
+"""Sealed Arrow streams with a header, and the decision tables of a model part in them.
 
-    Arrow IPC stream      the schema, whose metadata hold the header as JSON; then record batches
+    Arrow IPC stream      the schema, with the header as JSON in its metadata; then record batches
     SHA-256, 32 bytes     the seal: a digest of all bytes before it
 
-Every Arrow library reads the stream, which ends before the seal. A seal shows that no bit was
-changed by accident; that is no protection against whoever can write the file. So reading trusts
-nothing: there is one limit on the whole file, the seal is compared before anything is parsed, the
-schema must be the one that the header calls for (which leaves no room for extension types and
-dictionaries), compressed batches, which could be of any size, are refused, and no value is missing.
+Every Arrow library can read the stream, which ends before the seal. The seal detects accidental
+changes. It does not protect against an attacker who can write the file, so reading trusts nothing:
+
+- the size of the whole file is limited;
+- the seal is compared before any parsing;
+- the schema must be the one that the header implies, which excludes extension types and
+  dictionaries;
+- compressed batches, which could claim any size, are rejected;
+- no value may be missing.
 """
 
 from __future__ import annotations
@@ -40,14 +44,14 @@ from privet.storage.json_records import (
 )
 
 _KEY = b"privet"
-_START = b"\xff\xff\xff\xff"  # of every message of a stream
+_START = b"\xff\xff\xff\xff"  # starts every message of a stream
 _END = _START + bytes(4)
 _SEAL_BYTES = hashlib.sha256().digest_size
 ColumnArrays = Mapping[str, npt.NDArray[Any]]
 
 
 class ArrayColumn(NamedTuple):
-    """A column: in every row it holds an array of this type and shape."""
+    """A column with an array of this type and shape in every row."""
 
     name: str
     dtype: np.dtype[Any]
@@ -59,20 +63,20 @@ _Header = TypeVar("_Header", bound=StrictSchema)
 
 
 def serialise_header(header: StrictSchema, columns: ArrayColumns) -> bytes:
-    """Return how a stream begins."""
+    """Serialise the schema message, with the header in its metadata."""
     schema = _make_schema(columns).with_metadata({_KEY: header.model_dump_json().encode()})
     return bytes(schema.serialize())
 
 
 def serialise_batch(values: ColumnArrays, columns: ArrayColumns) -> bytes:
-    """Return rows as a stream holds them; `values` have an axis of rows before their shape."""
+    """Serialise rows as a record batch; the first axis of each array in `values` is the rows."""
     schema = _make_schema(columns)
     arrays = [_to_arrow(values[field.name], field.type) for field in schema]
     return bytes(pa.record_batch(arrays, schema=schema).serialize())
 
 
 def append_seal(stream: bytes) -> bytes:
-    """Return a whole stream as a file holds it."""
+    """End a stream and append its seal."""
     content = stream + _END
     return content + hashlib.sha256(content).digest()
 
@@ -84,26 +88,26 @@ def read_sealed(
     format_name: str,
     version: int,
 ) -> tuple[_Header, list[ColumnArrays]]:
-    """Read a file of one format and version; raise ModelError if it is not one."""
+    """Read a sealed file of one format and version; raise ModelError if it is not valid."""
     content = read_bytes(path)
     try:
         if not content.startswith(_START):
-            # What was written as JSON, by a version before, says so.
-            preamble = parse_format_header(content)
-            if preamble is None or preamble.format != format_name:
+            # Earlier versions wrote JSON, which states its version.
+            format_header = parse_format_header(content)
+            if format_header is None or format_header.format != format_name:
                 raise ModelError(format_wrong_format(format_name))
             raise UnsupportedVersionError(
-                format_unsupported_version(format_name, preamble.version, version)
+                format_unsupported_version(format_name, format_header.version, version)
             )
-        stream, its_seal = content[:-_SEAL_BYTES], content[-_SEAL_BYTES:]
-        if hashlib.sha256(stream).digest() != its_seal:
-            ours = format_name.encode() in stream
-            complaint = (
+        stream, seal = content[:-_SEAL_BYTES], content[-_SEAL_BYTES:]
+        if hashlib.sha256(stream).digest() != seal:
+            has_format = format_name.encode() in stream
+            problem = (
                 "damaged: its content does not fit its seal"
-                if ours
+                if has_format
                 else format_wrong_format(format_name)
             )
-            raise ModelError(complaint)
+            raise ModelError(problem)
         return parse_stream(stream, header_type, get_columns, format_name, version)
     except ModelError as error:
         raise type(error)(f"{path}: {error}") from None
@@ -116,13 +120,13 @@ def parse_stream(
     format_name: str,
     version: int,
 ) -> tuple[_Header, list[ColumnArrays]]:
-    """Return the header and the batches of a stream; raise ModelError if it is not sound."""
+    """Parse the header and the batches of a stream; raise ModelError if it is not valid."""
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(stream))
-        first = messages.read_next_message()
-        if first.type != "schema":  # to read it as one would not be safe
+        schema_message = messages.read_next_message()
+        if schema_message.type != "schema":  # parsing it as a schema would not be safe
             raise ModelError(format_wrong_format(format_name))
-        schema = pa.ipc.read_schema(first)
+        schema = pa.ipc.read_schema(schema_message)
     except (pa.ArrowException, OSError, StopIteration, ValueError):
         raise ModelError(format_wrong_format(format_name)) from None
     header = _parse_header(schema, header_type, format_name, version)
@@ -140,12 +144,12 @@ def _parse_header(
 ) -> _Header:
     metadata = schema.metadata or {}
     content = metadata.get(_KEY, b"")
-    preamble = parse_format_header(content)
-    if preamble is None or preamble.format != format_name:
+    format_header = parse_format_header(content)
+    if format_header is None or format_header.format != format_name:
         raise ModelError(format_wrong_format(format_name))
-    if preamble.version != version:
+    if format_header.version != version:
         raise UnsupportedVersionError(
-            format_unsupported_version(format_name, preamble.version, version)
+            format_unsupported_version(format_name, format_header.version, version)
         )
     try:
         return header_type.model_validate_json(content)
@@ -172,15 +176,15 @@ def _make_schema(columns: ArrayColumns) -> Any:
 
 
 def _make_arrow_type(column: ArrayColumn) -> Any:
-    kind = pa.from_numpy_dtype(column.dtype)
+    arrow_type = pa.from_numpy_dtype(column.dtype)
     for size in reversed(column.shape):
-        kind = pa.list_(pa.field("item", kind, nullable=False), size)
-    return kind
+        arrow_type = pa.list_(pa.field("item", arrow_type, nullable=False), size)
+    return arrow_type
 
 
 def _to_arrow(values: npt.NDArray[Any], arrow_type: Any) -> Any:
     if not pa.types.is_fixed_size_list(arrow_type):
-        # Arrow's own conversions import pandas, where there is one, which takes its time.
+        # The conversions of Arrow import pandas if it is installed, which is slow.
         content = pa.py_buffer(np.ascontiguousarray(values))
         return pa.Array.from_buffers(arrow_type, len(values), [None, content])
     inner = values.reshape(-1, *values.shape[2:])
@@ -199,7 +203,9 @@ def _to_numpy(array: Any, column: ArrayColumn) -> npt.NDArray[Any]:
     content = array.buffers()[1] if len(array) else b""
     start = array.offset * column.dtype.itemsize
     values = np.frombuffer(content, dtype=column.dtype, count=len(array), offset=start)
-    return values.reshape(rows, *column.shape).copy()  # the buffer is the file's, and as large
+    return values.reshape(
+        rows, *column.shape
+    ).copy()  # the buffer would keep the whole file in memory
 
 
 def _check_complete(array: Any) -> None:
@@ -208,10 +214,10 @@ def _check_complete(array: Any) -> None:
 
 
 def _is_compressed(metadata: bytes) -> bool:
-    """Tell whether a record batch says that its buffers are compressed.
+    """Tell whether a record batch declares its buffers compressed.
 
-    Arrow would allocate whatever size they claim. Its messages are flatbuffers: field 2 of the
-    message is the batch, whose field 3, the compression, is missing where there is none.
+    Arrow would allocate any size that compressed buffers claim. Its messages are flatbuffers: field
+    2 of the message is the batch, whose field 3, the compression, is absent without compression.
     """
     message = int.from_bytes(metadata[:4], "little")
     batch = _find_flatbuffer_field(metadata, message, 2)
@@ -220,7 +226,7 @@ def _is_compressed(metadata: bytes) -> bool:
 
 
 def _find_flatbuffer_field(buffer: bytes, table: int, number: int) -> int:
-    """Return where a field of a table lies in a flatbuffer; 0 if the table does not have it."""
+    """Return the offset of a field of a flatbuffer table; 0 if the field is absent."""
     layout = table - int.from_bytes(buffer[table : table + 4], "little", signed=True)
     size = int.from_bytes(buffer[layout : layout + 2], "little")
     entry = 4 + 2 * number
@@ -242,7 +248,7 @@ class LabelUnitRecord(StrictSchema):
 
 
 class ModelPartHeader(StrictSchema):
-    """What a participant has of a model, but for the tables."""
+    """A participant's part of a model, except the tables."""
 
     protocol: Name
     task: Task
@@ -252,15 +258,15 @@ class ModelPartHeader(StrictSchema):
     unit: LabelUnitRecord | None
     depth: Annotated[int, Field(ge=1, le=10)]
     outputs: Annotated[int, Field(ge=1, le=MAX_OUTPUTS)]
-    """How many scores the model gives a sample."""
+    """The number of scores for each sample."""
     explains: bool = False
-    """Whether tables hold what explains scores."""
+    """Whether tables contain explanations of scores."""
     gains: bool = False
-    """Whether tables hold what their levels gained."""
+    """Whether tables contain the gain of each level."""
 
     @classmethod
     def from_part(cls, part: ModelPart) -> ModelPartHeader:
-        """Return what a part is."""
+        """Return the header of a model part."""
         unit = part.label_unit
         return cls(
             protocol=part.protocol,
@@ -278,7 +284,7 @@ class ModelPartHeader(StrictSchema):
         )
 
     def make_columns(self) -> ArrayColumns:
-        """Return what a table's row holds: -1 and NaN stand for tests that are not ours."""
+        """Return the columns of a table's row; splits of other participants are -1 and NaN."""
         depth, outputs, leaves = self.depth, self.outputs, 1 << self.depth
         columns: ArrayColumns = (
             ArrayColumn("feature", np.dtype(np.int32), (depth,)),
@@ -299,14 +305,16 @@ class ModelPartHeader(StrictSchema):
 
 
 def bound_table_bytes(depth: int, outputs: int, *, has_explanations: bool = False) -> int:
-    """Return how many bytes a table takes at most."""
-    leaves = 4 * outputs << depth
-    more = 1024 + 8 * depth + 4 * outputs + depth * leaves if has_explanations else 0
-    return 1280 + 24 * depth + leaves + more
+    """Return an upper bound on the bytes of one table."""
+    leaf_bytes = 4 * outputs << depth
+    explanation_bytes = (
+        1024 + 8 * depth + 4 * outputs + depth * leaf_bytes if has_explanations else 0
+    )
+    return 1280 + 24 * depth + leaf_bytes + explanation_bytes
 
 
 def serialise_tables(part: ModelPart, first: int = 0) -> bytes:
-    """Return the tables of a part from one on, each as a batch."""
+    """Serialise the tables of a part from index `first` on, each as a batch."""
     columns = ModelPartHeader.from_part(part).make_columns()
     values: dict[str, npt.NDArray[Any]] = {
         "feature": part.feature.astype(np.int32),
@@ -329,30 +337,34 @@ def serialise_tables(part: ModelPart, first: int = 0) -> bytes:
 
 
 def build_part(header: ModelPartHeader, tables: Sequence[ColumnArrays]) -> ModelPart:
-    """Return the part that tables make; raise ModelError if that cannot be."""
+    """Build a part from its tables; raise ModelError if they are not valid."""
     if not 1 <= len(tables) <= MAX_TABLES:
         raise ModelError(f"{len(tables)} tables, and there are 1 to {MAX_TABLES}")
     if any(len(values) != 1 for table in tables for values in table.values()):
         raise ModelError("a batch that is not one table")
-    feature, bucket, threshold, leaves, *more = (
+    feature, bucket, threshold, leaves, *optional_arrays = (
         np.concatenate([table[column.name] for table in tables]) for column in header.make_columns()
     )
     features = tuple(Feature(f.name, f.owner) for f in header.features)
     if feature.min() < 0 or feature.max() >= len(features):
         raise ModelError(f"a test names a feature that is not one of the {len(features)}")
-    ours = np.array([f.owner == header.party for f in features])[feature]
-    ours |= np.isposinf(threshold)  # where a level tests nothing, as all know
-    if not (np.array_equal(bucket >= 0, ours) and np.array_equal(~np.isnan(threshold), ours)):
+    is_local = np.array([f.owner == header.party for f in features])[feature]
+    is_local |= np.isposinf(threshold)  # levels without a split, which all participants know
+    if not (
+        np.array_equal(bucket >= 0, is_local) and np.array_equal(~np.isnan(threshold), is_local)
+    ):
         raise ModelError(f"thresholds of other tests than {header.party}'s")
     if bucket.min() < -1 or bucket.max() >= _MAX_BUCKETS:
         raise ModelError("a test names a bucket that cannot be")
     create_objective_with_outputs(header.task, header.outputs)
-    reasons, gains = None, more.pop(0) if header.gains else None
+    explanation, gains = None, optional_arrays.pop(0) if header.gains else None
     if gains is not None and (header.unit is None or not np.isfinite(gains).all()):
         raise ModelError("gains that are no numbers, or at somebody who is not told any")
-    if more:
-        reasons = PartExplanation(*more)
-        if not np.array_equal((reasons.left_fraction >= 0) & (reasons.left_fraction <= 1), ours):
+    if optional_arrays:
+        explanation = PartExplanation(*optional_arrays)
+        if not np.array_equal(
+            (explanation.left_fraction >= 0) & (explanation.left_fraction <= 1), is_local
+        ):
             raise ModelError(f"shares of rows that pass other tests than {header.party}'s")
     unit = header.unit
     if unit is not None and len(unit.start) != header.outputs:
@@ -368,6 +380,6 @@ def build_part(header: ModelPartHeader, tables: Sequence[ColumnArrays]) -> Model
         leaf_shares=leaves,
         fraction_bits=header.fraction_bits,
         label_unit=None if unit is None else LabelUnit(tuple(unit.start), unit.scale),
-        explanation=reasons,
+        explanation=explanation,
         gains=gains,
     )

@@ -1,28 +1,27 @@
 """Checkpoints of participants and workers, from which a training run resumes.
 
-    RUN.tables            the tables of a run, to which every new one is added
-    TABLES-RUN.scores     a stage: shares of the scores, and how much of the tables it stands for
-    TABLES-RUN.ended      the stage at which a training has ended
+    RUN.tables            the tables of a run; each new table is appended
+    TABLES-RUN.scores     a checkpoint: shares of the scores, and the length of its tables
+    TABLES-RUN.ended      the checkpoint at which training finished
+    TABLES-RUN.shard3     the scores of shard 3 at that checkpoint
 
-Participants move in step, so when one ends, each has the last table or the one before. Two stages
-are enough, therefore, and one more is kept for a disk that damages one: a stage that cannot be read
-is left out, and the training goes on from the one before. With patience so many more are kept,
-because the last of these tables may turn out not to be worth keeping. Their names hold the *run*
-they were made in, because tables trained again after a failure have other shares: parts of two runs
-never meet. Nothing is removed until its successor is safe.
+TABLES is the number of tables, RUN the start of the run id. Participants train in lockstep, so
+after a failure each has the last table or the one before, and two checkpoints are enough. A third
+protects against disk damage: an unreadable checkpoint is skipped, and training resumes from the one
+before. With early stopping, `patience` more are kept, because the last tables can be discarded at
+the end.
 
-When a training has ended, the stage of the tables that are kept stays: more can be trained later.
+File names contain the run, because tables that are trained again after a failure have other shares,
+and shares of two runs must never be combined. A file is removed only when its successor is on disk.
+When training has finished, the checkpoint of the kept tables stays, so that training can continue.
 
-Where rows are in shards, each worker keeps the scores of its own (`files.shard_scores`), before its
-head counts the stage: that has none.
+A table is on disk before the checkpoint that counts it is renamed to its final name. The checkpoint
+contains the length and the digest of the tables up to that point; bytes after that length, from an
+interrupted write, are not read.
 
-A table is on disk before the stage that counts it gets its name. The stage holds the length and the
-digest of the tables up to there; whatever lies behind, of a write that was cut short, is not read.
-
-    TABLES-RUN.shard3     after so many tables of a run
-
-They lie beside the checkpoints of their head (`files.checkpoint`), which counts a stage only if
-those of all shards are there and whole; it removes them, too.
+With shards, each worker saves the scores of its shard in the same folder before the coordinator
+writes the checkpoint, which then contains no scores. The coordinator accepts a checkpoint only if
+the files of all shards are present and valid, and removes them together with the checkpoint.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ TablesVersion = Annotated[int, Field(ge=TABLES_VERSION, le=TABLES_VERSION)]
 
 
 class TablesHeader(StrictSchema):
-    """What such a file begins with."""
+    """The header of a tables file."""
 
     format: Literal["privet-tables"]
     version: TablesVersion
@@ -78,7 +77,7 @@ class TablesHeader(StrictSchema):
 
 @dataclass
 class TableFile:
-    """The tables of a run, as far as they are on disk."""
+    """The tables of a run that are on disk."""
 
     path: Path
     n_tables: int
@@ -87,7 +86,7 @@ class TableFile:
 
     @classmethod
     def create(cls, path: Path, state: TrainingState, run: str) -> TableFile:
-        """Write all tables that there are at the first stage of a run."""
+        """Write all tables at the first checkpoint of a run."""
         part = ModelPartHeader.from_part(state.part)
         header = TablesHeader(format=TABLES_FORMAT, version=TABLES_VERSION, run=run, part=part)
         content = serialise_header(header, part.make_columns()) + serialise_tables(state.part)
@@ -95,7 +94,7 @@ class TableFile:
         return cls(path, state.part.n_tables, len(content), hashlib.sha256(content))
 
     def append(self, state: TrainingState) -> None:
-        """Write the tables that are new."""
+        """Append the new tables."""
         content = serialise_tables(state.part, self.n_tables)
         append_durably(self.path, self.n_bytes, content)
         self.n_tables = state.part.n_tables
@@ -106,7 +105,7 @@ class TableFile:
 SHARD_SCORES_FORMAT: Final = "privet-shard"
 SHARD_SCORES_VERSION = 1
 SHARD_FILE_PREFIX = "shard"
-"""What the files are called after."""
+"""The start of the file suffix, before the shard number."""
 
 
 class _ShardScoresHeader(StrictSchema):
@@ -120,12 +119,12 @@ class _ShardScoresHeader(StrictSchema):
     outputs: Annotated[int, Field(ge=1, le=MAX_OUTPUTS)]
 
     def make_columns(self) -> ArrayColumns:
-        """Return what a sample's row holds."""
+        """Return the columns of a sample's row."""
         return (ArrayColumn("score", np.dtype(np.uint64), (self.outputs,)),)
 
 
 def make_shard_path(folder: Path, tables: int, run: str, shard: int) -> Path:
-    """Return where the scores of one shard are after so many tables of a run."""
+    """Return the path of one shard's scores after `tables` tables of a run."""
     return folder / f"{tables:05d}-{run[:16]}.{SHARD_FILE_PREFIX}{shard}"
 
 
@@ -139,7 +138,7 @@ class ShardScoreStore:
         self._shard = shard
 
     def save(self, tables: int, run: str, scores: npt.NDArray[np.uint64]) -> None:
-        """Write them: whole, or not at all."""
+        """Write the scores atomically."""
         header = _ShardScoresHeader(
             format=SHARD_SCORES_FORMAT,
             version=SHARD_SCORES_VERSION,
@@ -159,7 +158,7 @@ class ShardScoreStore:
         write_atomically(path, content, private=True)
 
     def load(self, tables: int, run: str) -> npt.NDArray[np.uint64]:
-        """Return them; raise ModelError if they are not there, or not ours, or damaged."""
+        """Read the scores; raise ModelError if they are missing, damaged or of another run."""
         path = make_shard_path(self._folder, tables, run, self._shard)
         if not path.exists():
             raise ModelError(
@@ -173,8 +172,8 @@ class ShardScoreStore:
             SHARD_SCORES_FORMAT,
             SHARD_SCORES_VERSION,
         )
-        ours = (self._job, self._data, run, tables, self._shard)
-        if (header.job, header.data, header.run, header.tables, header.shard) != ours:
+        expected = (self._job, self._data, run, tables, self._shard)
+        if (header.job, header.data, header.run, header.tables, header.shard) != expected:
             raise ModelError(f"{path}: belongs to another training than this one")
         if len(batches) != 1:
             raise ModelError(f"{path}: damaged: scores in {len(batches)} batches")
@@ -183,10 +182,10 @@ class ShardScoreStore:
 
 CHECKPOINT_FORMAT: Final = "privet-checkpoint"
 MIN_CHECKPOINTS = 3
-"""How many stages are kept, at least."""
+"""The minimum number of checkpoints to keep."""
 CheckpointKey = tuple[int, str]
-"""How many tables a training had done, and in which run."""
-# Stages and tables, stages of versions before, and what a killed process was writing.
+"""The number of trained tables, and the run that trained them."""
+# Checkpoints, tables, checkpoints of earlier versions, and temporary files of killed processes.
 _PATTERNS = [
     f"{start}*.{kind}{end}"
     for kind in ("scores", "ended", "tables", "json", f"{SHARD_FILE_PREFIX}*")
@@ -200,35 +199,35 @@ class _CheckpointHeader(StrictSchema):
     job: Name
     """The digest of the job."""
     data: Name
-    """The digest of the participant's own data."""
+    """The digest of the participant's data."""
     run: Digest
     tables: TableCount
     tables_bytes: Annotated[int, Field(ge=1)]
-    """How much of the run's tables these are."""
+    """The length of these tables in the tables file."""
     tables_digest: Digest
     outputs: Annotated[int, Field(ge=1, le=MAX_OUTPUTS)]
     losses: Annotated[list[float], Field(max_length=MAX_TABLES)] = Field(default_factory=list)
-    """On validation rows, after each table: at the label's holder."""
+    """The validation loss after each table, at the label holder."""
     ended: str = ""
-    """The `length` of the job that a training ended by here; nothing, if it did not."""
+    """The stopping rule of the job, if training finished at this checkpoint; otherwise empty."""
 
     @property
     def key(self) -> CheckpointKey:
-        """The stage that it stands for."""
+        """The key of this checkpoint."""
         return self.tables, self.run
 
     @property
     def file_suffix(self) -> str:
-        """What its file is called after."""
+        """The suffix of the file."""
         return "ended" if self.ended else "scores"
 
     def make_columns(self) -> ArrayColumns:
-        """Return what a sample's row holds."""
+        """Return the columns of a sample's row."""
         return (ArrayColumn("score", np.dtype(np.uint64), (self.outputs,)),)
 
 
 class DamagedCheckpointError(ModelError):
-    """A checkpoint that cannot be read: there may be another one."""
+    """A checkpoint is damaged; an earlier one may be readable."""
 
 
 class CheckpointStore:
@@ -250,38 +249,42 @@ class CheckpointStore:
         self._job = job_digest
         self._data = data_digest
         self._max_checkpoints = max_checkpoints
-        """How many stages are kept."""
+        """The number of checkpoints to keep."""
         self._saved_keys: list[CheckpointKey] = []
         self._tables: TableFile | None = None
         self.damaged: dict[Path, str] = {}
-        """What was found to be damaged, and left out."""
+        """Damaged files that were skipped, with the reasons."""
 
     def list_keys(self) -> list[CheckpointKey]:
-        """Return the stages that we could go on from: all that are whole.
+        """Return the keys of all undamaged checkpoints, from which training can resume.
 
-        Raises ModelError for what is not ours, or not of this version.
+        Raises ModelError for a checkpoint of another job, other data or another file version.
         """
         if not self.folder.is_dir():
             return []
-        # Versions before this one wrote stages as JSON; reading refuses them.
+        # Earlier versions wrote JSON files, which `_read` rejects.
         paths = [*self.folder.glob("*.json"), *self.folder.glob("*.scores")]
-        stages = {self._read(path)[0].key for path in paths if self._is_readable(path)}
-        return sorted(stages | {header.key for header in self._list_finished()})
+        keys = {self._read(path)[0].key for path in paths if self._is_readable(path)}
+        return sorted(keys | {header.key for header in self._list_finished()})
 
-    def find_finished(self, length: str) -> CheckpointKey | None:
-        """Return the stage at which a training of that length ended, if one did."""
+    def find_finished(self, stopping_rule: str) -> CheckpointKey | None:
+        """Return the key of the finished checkpoint with this stopping rule, if any."""
         return next(
-            (header.key for header in self._list_finished() if header.ended == length), None
+            (header.key for header in self._list_finished() if header.ended == stopping_rule), None
         )
 
     def _list_finished(self) -> list[_CheckpointHeader]:
-        """Return where our trainings have ended; those of others are in nobody's way."""
+        """Return the headers of finished checkpoints of this job and data; ignore all others."""
         paths = self.folder.glob("*.ended")
-        headers = [_read_stage(path)[0] for path in paths if self._is_readable(path, _read_stage)]
-        return [each for each in headers if (each.job, each.data) == (self._job, self._data)]
+        headers = [
+            _read_checkpoint(path)[0] for path in paths if self._is_readable(path, _read_checkpoint)
+        ]
+        return [
+            header for header in headers if (header.job, header.data) == (self._job, self._data)
+        ]
 
     def _is_readable(self, path: Path, read: Callable[[Path], object] | None = None) -> bool:
-        """Tell whether a stage can be read, and note it if it cannot."""
+        """Tell whether a checkpoint can be read; if not, add it to `damaged`."""
         try:
             (read or self._read)(path)
         except DamagedCheckpointError as error:
@@ -290,12 +293,14 @@ class CheckpointStore:
         return True
 
     def load(self, key: CheckpointKey) -> TrainingState:
-        """Return what we had at a stage, to go on from it; later ones are removed then."""
-        self._saved_keys = [found for found in self.list_keys() if found[0] < key[0]] + [key]
+        """Load a checkpoint to resume from; the next `save` removes later checkpoints."""
+        self._saved_keys = [
+            saved_key for saved_key in self.list_keys() if saved_key[0] < key[0]
+        ] + [key]
         return self._read(self._find_path(key))[1]
 
     def save(self, state: TrainingState, run: str) -> None:
-        """Write a checkpoint, then remove all but it and those before it that are kept."""
+        """Write a checkpoint, then remove old ones."""
         make_folder(self.folder)
         path = self._make_tables_path(run)
         if self._tables is None or self._tables.path != path:
@@ -318,21 +323,21 @@ class CheckpointStore:
         self._saved_keys = [*self._saved_keys, header.key][-self._max_checkpoints :]
         self._remove_all_but(self._saved_keys)
 
-    def finish(self, tables: int, length: str) -> str:
-        """Keep the stage after so many tables alone; return the run that they were trained in.
+    def finish(self, tables: int, stopping_rule: str) -> str:
+        """Keep only the checkpoint after `tables` tables; return the run that trained them.
 
-        Where it is not there any more, nothing is kept, and more tables cannot be trained later.
+        If this checkpoint no longer exists, none is kept, and training cannot continue later.
         """
-        stage = next((kept for kept in self._saved_keys if kept[0] == tables), None)
-        if stage is None:
-            last = self._saved_keys[-1][1]
+        key = next((saved_key for saved_key in self._saved_keys if saved_key[0] == tables), None)
+        if key is None:
+            last_run = self._saved_keys[-1][1]
             shutil.rmtree(self.folder, ignore_errors=True)
-            return last
-        header, state = self._read(self._find_path(stage))
-        self._write(header.model_copy(update={"ended": length}), state)
-        self._remove_all_but([stage])
-        self._saved_keys = [stage]
-        return stage[1]
+            return last_run
+        header, state = self._read(self._find_path(key))
+        self._write(header.model_copy(update={"ended": stopping_rule}), state)
+        self._remove_all_but([key])
+        self._saved_keys = [key]
+        return key[1]
 
     def _write(self, header: _CheckpointHeader, state: TrainingState) -> None:
         columns = header.make_columns()
@@ -342,10 +347,10 @@ class CheckpointStore:
         write_atomically(self._make_path(header.key, header.file_suffix), content, private=True)
 
     def _remove_all_but(self, keys: list[CheckpointKey]) -> None:
-        kept = {self._find_path(stage) for stage in keys}
+        kept = {self._find_path(key) for key in keys}
         kept |= {self._make_tables_path(run) for _, run in keys}
         workers = range(len(self._workers))
-        kept |= {make_shard_path(self.folder, *stage, shard) for stage in keys for shard in workers}
+        kept |= {make_shard_path(self.folder, *key, shard) for key in keys for shard in workers}
         for pattern in _PATTERNS:
             for path in self.folder.glob(pattern):
                 if path not in kept:
@@ -355,7 +360,7 @@ class CheckpointStore:
         return self.folder / f"{key[0]:05d}-{key[1][:16]}.{suffix}"
 
     def _find_path(self, key: CheckpointKey) -> Path:
-        """Return the file of a stage: the one in which a training ended, if it did there."""
+        """Return the file of a checkpoint, preferring the one of a finished training."""
         ended = self._make_path(key, "ended")
         return ended if ended.exists() else self._make_path(key, "scores")
 
@@ -365,15 +370,15 @@ class CheckpointStore:
     def _read(self, path: Path) -> tuple[_CheckpointHeader, TrainingState]:
         advice = f"; remove {self.folder} to train from the first table"
         try:
-            header, scores = _read_stage(path)
+            header, scores = _read_checkpoint(path)
         except UnsupportedVersionError as error:
             raise ModelError(f"{error}{advice}") from None
-        for whose, ours, its in (
+        for owner, expected, found in (
             ("another job", self._job, header.job),
             ("other data", self._data, header.data),
         ):
-            if ours != its:
-                raise ModelError(f"{path}: belongs to {whose}{advice}")
+            if expected != found:
+                raise ModelError(f"{path}: belongs to {owner}{advice}")
         if self._make_path(header.key, header.file_suffix) != path:
             raise DamagedCheckpointError(f"{path}: damaged: its name is not that of its content")
         try:
@@ -404,8 +409,8 @@ class CheckpointStore:
             raise DamagedCheckpointError(f"{path}: damaged: {error}") from None
 
 
-def _read_stage(path: Path) -> tuple[_CheckpointHeader, npt.NDArray[np.uint64]]:
-    """Read a stage, whosever it is."""
+def _read_checkpoint(path: Path) -> tuple[_CheckpointHeader, npt.NDArray[np.uint64]]:
+    """Read a checkpoint of any job."""
     try:
         header, batches = read_sealed(
             path,
@@ -424,12 +429,12 @@ def _read_stage(path: Path) -> tuple[_CheckpointHeader, npt.NDArray[np.uint64]]:
 
 
 def bound_checkpoint_bytes(n_samples: int, params: Params) -> int:
-    """Return the most bytes that checkpoints take: one more than are kept, and of two runs."""
+    """Return an upper bound on the bytes of checkpoints: one more than kept, of two runs."""
     scores, tables = bound_score_and_table_bytes(n_samples, params)
     return (MIN_CHECKPOINTS + (params.patience or 0) + 1) * scores + 2 * tables
 
 
 def bound_score_and_table_bytes(n_samples: int, params: Params) -> tuple[int, int]:
-    """Return how many bytes a stage's scores and a run's tables take at most."""
+    """Return upper bounds on the bytes of a checkpoint's scores and of a run's tables."""
     outputs = params.objective.n_outputs
     return 4096 + 8 * outputs * n_samples, params.tables * bound_table_bytes(params.depth, outputs)

@@ -1,21 +1,19 @@
-"""Whole models as ONNX and CatBoost files, with a note on their inputs.
+"""Export of whole models as ONNX and CatBoost files.
 
-The input `features` is a table of doubles, (rows, features), NaN where a value is missing: the
-model's metadata say what each is (`files.input_note`). A regression's output is `prediction`, a
-classification's are `class`, by name where names are known, and `probabilities`.
+All inputs are numbers. The metadata of the file describe each input (`describe_inputs`): how
+`data.encoding` converts the dates and categories of a column to numbers.
 
-A table becomes a tree whose levels ask the same, one for each output; everything is computed in
-double precision, as we do.
+The ONNX input `features` is an array of doubles, (rows, features), with NaN for a missing value.
+The output of a regression is `prediction`; the outputs of a classification are `class`, by name if
+names are known, and `probabilities`. Each output of a decision table becomes an oblivious tree,
+whose levels have one split each. All computation is in double precision, as in Privet.
 
-Other formats see numbers. The note says which number each of their inputs is: how a column's dates
-and categories become numbers, as `data.encoder` makes them.
-
-CatBoost takes all features as 32-bit floats and asks whether one is *above* a border. A border here
-is the largest such float below our threshold, so that every 32-bit float is sorted as we do. A
-double is rounded by CatBoost first, which may carry it over a threshold.
-
-`RawFormulaVal` is our score. `Probability` of two classes is ours, too; of several, CatBoost's is
-that of each class against the rest, and ours are in proportion to these.
+CatBoost stores features as 32-bit floats and tests whether a value is *above* a border. The border
+of a split is the largest 32-bit float below its threshold, so that every 32-bit float goes the same
+way as in Privet. CatBoost rounds doubles first, which can move a value across a threshold.
+`RawFormulaVal` is the score in Privet. `Probability` is the same for two classes. For more classes,
+CatBoost returns the probability of each class against the rest, and Privet's probabilities are
+proportional to these.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from privet.spec.column_types import NUMBER
 from privet.version import __version__
 
 INPUT_METADATA_KEY = "privet.inputs"
-"""What the note is called in a model's metadata."""
+"""The metadata key of the description of the inputs."""
 _UNITS = {
     "boolean": "0 or 1",
     "date": "days since 1970-01-01",
@@ -48,36 +46,43 @@ _UNITS = {
 
 
 def describe_inputs(model: Model) -> str:
-    """Return what every input of a model is, in order, as JSON. Missing values are NaN."""
-    made = [
+    """Describe the inputs of a model, in order, as JSON. Missing values are NaN."""
+    encoded = [
         (encoder, rank) for encoder in model.encoders for rank in range(len(encoder.feature_names))
     ]
-    if not made:
-        made = [(Encoder(feature.name, NUMBER), 0) for feature in model.features]
-    inputs = zip(model.features, made, strict=True)
-    return json.dumps([_describe_input(feature, *how) for feature, how in inputs])
+    if not encoded:
+        encoded = [(Encoder(feature.name, NUMBER), 0) for feature in model.features]
+    inputs = zip(model.features, encoded, strict=True)
+    return json.dumps([_describe_input(feature, *encoding) for feature, encoding in inputs])
 
 
 def _describe_input(feature: Feature, encoder: Encoder, category_rank: int) -> dict[str, Any]:
-    kind = encoder.column_type
-    note: dict[str, Any] = {"name": feature.name, "owner": feature.owner, "kind": kind.name}
-    if kind.one_hot:
-        # A category that no test asks for may have no name here (`Encoder.restrict_to_splits`).
-        note |= {"column": encoder.column, "one_for": encoder.categories[category_rank] or None}
-        note["otherwise"] = "0, for missing values, too"
-    elif kind.name == "category":
-        note["numbers"] = {text: number for number, text in enumerate(encoder.categories)}
-        note["others"] = len(encoder.categories)
-    elif kind.name in _UNITS:
-        note["number"] = _UNITS[kind.name]
-    return note
+    column_type = encoder.column_type
+    description: dict[str, Any] = {
+        "name": feature.name,
+        "owner": feature.owner,
+        "kind": column_type.name,
+    }
+    if column_type.one_hot:
+        # A category without a split can have no name (`Encoder.restrict_to_splits`).
+        description |= {
+            "column": encoder.column,
+            "one_for": encoder.categories[category_rank] or None,
+        }
+        description["otherwise"] = "0, for missing values, too"
+    elif column_type.name == "category":
+        description["numbers"] = {text: number for number, text in enumerate(encoder.categories)}
+        description["others"] = len(encoder.categories)
+    elif column_type.name in _UNITS:
+        description["number"] = _UNITS[column_type.name]
+    return description
 
 
 INPUT_NAME = "features"
 _OPSETS = {"": 21, "ai.onnx.ml": 5}
-"""The first that has trees of doubles with double results."""
+"""The first operator sets with trees of doubles and double results."""
 _IR_VERSION = 10
-_LESS, _SUM, _NO_TRANSFORM = 1, 1, 0  # as the operator numbers them
+_LESS, _SUM, _NO_TRANSFORM = 1, 1, 0  # enum values of the operator
 
 
 def check_onnx() -> None:
@@ -100,29 +105,29 @@ def to_onnx(model: Model) -> Any:
     check_onnx()
     from onnx import helper
 
-    graph, kind = _OnnxGraph(model), type(model.objective)
+    graph, objective_type = _OnnxGraph(model), type(model.objective)
     scores = graph.add_scores()
-    if kind is Regression:
+    if objective_type is Regression:
         graph.add_output("prediction", graph.add("Squeeze", scores, [1]))
-    elif kind is Classification:
+    elif objective_type is Classification:
         graph.add_class_outputs(graph.add_binary_probabilities(scores))
-    elif kind is OneVsRest:
+    elif objective_type is OneVsRest:
         graph.add_class_outputs(graph.add_one_vs_rest_probabilities(scores))
-    else:  # somebody's own, whose scores may mean anything
+    else:  # a custom objective, whose scores have no known meaning
         raise ModelError(f"{model.task}: what its scores mean cannot be said in ONNX")
-    result = helper.make_model(
+    proto = helper.make_model(
         graph.build(),
         opset_imports=[helper.make_opsetid(*opset) for opset in _OPSETS.items()],
         ir_version=_IR_VERSION,
         producer_name="privet",
         producer_version=__version__,
     )
-    helper.set_model_props(result, {INPUT_METADATA_KEY: describe_inputs(model)})
-    return result
+    helper.set_model_props(proto, {INPUT_METADATA_KEY: describe_inputs(model)})
+    return proto
 
 
 class _OnnxGraph:
-    """A graph that grows, operator by operator; values go by their names."""
+    """Builder of an ONNX graph, in which values are referred to by name."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -131,7 +136,7 @@ class _OnnxGraph:
         self._outputs: list[Any] = []
 
     def add(self, operator: str, *inputs: object, **attributes: Any) -> str:
-        """Apply an operator to values by name, and to constants; return the result's name."""
+        """Apply an operator to named values and constants; return the name of the result."""
         from onnx import helper
 
         names = [each if isinstance(each, str) else self._add_constant(each) for each in inputs]
@@ -140,7 +145,7 @@ class _OnnxGraph:
         return name
 
     def add_output(self, name: str, value: str, columns: int | None = None) -> None:
-        """Make a value an output: numbers, a row a sample."""
+        """Make a value a numeric output with one row for each sample."""
         from onnx import TensorProto
 
         self._add_typed_output(
@@ -148,7 +153,7 @@ class _OnnxGraph:
         )
 
     def add_scores(self) -> str:
-        """Return the scores: (rows, outputs)."""
+        """Add the scores: (rows, outputs)."""
         model = self._model
         trees = self.add(
             "TreeEnsemble",
@@ -162,15 +167,15 @@ class _OnnxGraph:
         return self.add("Add", trees, model.base_score[None])
 
     def add_binary_probabilities(self, scores: str) -> str:
-        """Return the probabilities of two classes: the sigmoid, by `objectives.regression`."""
+        """Add the probabilities of two classes: the sigmoid, as in `compute_sigmoid`."""
         half = self.add("Mul", self.add("Tanh", self.add("Mul", scores, 0.5)), 0.5)
         last = self.add("Add", half, 0.5)
         return self.add("Concat", self.add("Sub", 1.0, last), last, axis=1)
 
     def add_one_vs_rest_probabilities(self, scores: str) -> str:
-        """Return probabilities in proportion to those of each class against the rest.
+        """Add probabilities proportional to those of each class against the rest.
 
-        Their logarithms are min(s, 0) - log(1 + e^-|s|), without overflow.
+        The logarithms are min(s, 0) - log(1 + e^-|s|), which does not overflow.
         """
         powers = self.add("Exp", self.add("Neg", self.add("Abs", scores)))
         logarithms = self.add("Log", self.add("Add", powers, 1.0))
@@ -178,15 +183,15 @@ class _OnnxGraph:
         return self.add("Softmax", rest, axis=1)
 
     def add_class_outputs(self, probabilities: str) -> None:
-        """Make classes and their probabilities outputs: the last class, of several alike."""
+        """Make classes and their probabilities outputs; the last of equally likely classes wins."""
         from onnx import TensorProto
 
         names = self._model.classes
-        kind = TensorProto.STRING if names else TensorProto.INT64
-        found = self.add("ArgMax", probabilities, axis=1, keepdims=0, select_last_index=1)
+        element_type = TensorProto.STRING if names else TensorProto.INT64
+        classes = self.add("ArgMax", probabilities, axis=1, keepdims=0, select_last_index=1)
         if names:
-            found = self.add("Gather", np.array(names, dtype=object), found)
-        self._add_typed_output("class", found, kind, [])
+            classes = self.add("Gather", np.array(names, dtype=object), classes)
+        self._add_typed_output("class", classes, element_type, [])
         self.add_output("probabilities", probabilities, max(2, len(self._model.base_score)))
 
     def build(self) -> Any:
@@ -219,10 +224,10 @@ class _OnnxGraph:
 
 
 def _make_tree_attributes(model: Model) -> dict[str, Any]:
-    """Return what the trees' operator takes: a tree for each table and output.
+    """Return the attributes of the tree operator: a tree for each table and output.
 
-    Nodes of a tree are numbered level by level; node k of a level has the children 2k, where a
-    sample goes that passes the test, and 2k + 1 of the next, or these leaves.
+    The nodes of a tree are numbered level by level. The children of node k are nodes 2k and 2k + 1
+    of the next level, or these leaves; rows that go left continue at 2k.
     """
     from onnx import numpy_helper
 
@@ -235,10 +240,10 @@ def _make_tree_attributes(model: Model) -> dict[str, Any]:
     n_trees = tables * outputs
     tree = np.arange(n_trees)[:, None]
     first = np.where(last, 2 * in_level, (2 << levels) - 1 + 2 * in_level)
-    passing = np.where(last, leaves * tree, inner * tree) + first
+    left_children = np.where(last, leaves * tree, inner * tree) + first
 
     def per_node(of_level: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Spread what levels of tables have over the nodes of all trees."""
+        """Repeat a value of each table level for the nodes of all trees."""
         return np.repeat(of_level[:, levels], outputs, axis=0).reshape(-1)
 
     at_leaf = np.tile(last, n_trees).astype(np.int64).tolist()
@@ -250,9 +255,9 @@ def _make_tree_attributes(model: Model) -> dict[str, Any]:
         "nodes_splits": numpy_helper.from_array(per_node(model.threshold)),
         "nodes_modes": numpy_helper.from_array(modes),
         "nodes_missing_value_tracks_true": [1] * (n_trees * inner),
-        "nodes_truenodeids": passing.reshape(-1).tolist(),
+        "nodes_truenodeids": left_children.reshape(-1).tolist(),
         "nodes_trueleafs": at_leaf,
-        "nodes_falsenodeids": (passing + 1).reshape(-1).tolist(),
+        "nodes_falsenodeids": (left_children + 1).reshape(-1).tolist(),
         "nodes_falseleafs": at_leaf,
         "leaf_targetids": targets.tolist(),
         "leaf_weights": numpy_helper.from_array(model.leaf_values.reshape(-1)),
@@ -273,21 +278,23 @@ def to_catboost(model: Model) -> dict[str, Any]:
     if loss is None:
         raise ModelError(f"{model.task}: CatBoost has no loss that says what its scores mean")
     borders = make_borders(model.threshold)
-    tested = [np.unique(borders[model.feature == j]) for j in range(len(model.features))]
-    starts = np.cumsum([0, *map(len, tested)])
+    borders_by_feature = [
+        np.unique(borders[model.feature == j]) for j in range(len(model.features))
+    ]
+    starts = np.cumsum([0, *map(len, borders_by_feature)])
     trees = []
     for table in range(model.n_tables):
-        tests = zip(model.feature[table].tolist(), borders[table].tolist(), strict=True)
+        feature_borders = zip(model.feature[table].tolist(), borders[table].tolist(), strict=True)
         splits = [
             {
                 "border": border,
                 "float_feature_index": j,
-                "split_index": int(starts[j] + np.searchsorted(tested[j], border)),
+                "split_index": int(starts[j] + np.searchsorted(borders_by_feature[j], border)),
                 "split_type": "FloatFeature",
             }
-            for j, border in tests
+            for j, border in feature_borders
         ]
-        # Its first split is the lowest bit of a leaf's number, ours the highest.
+        # The first split is the lowest bit of a leaf index in CatBoost, the highest in Privet.
         trees.append(
             {"splits": splits[::-1], "leaf_values": model.leaf_values[table].T.ravel().tolist()}
         )
@@ -295,7 +302,7 @@ def to_catboost(model: Model) -> dict[str, Any]:
         "features_info": {
             "float_features": [
                 {
-                    "borders": tested[j].tolist(),
+                    "borders": borders_by_feature[j].tolist(),
                     "feature_id": feature.name,
                     "feature_index": j,
                     "flat_feature_index": j,
@@ -315,10 +322,10 @@ def to_catboost(model: Model) -> dict[str, Any]:
 
 
 def make_borders(thresholds: FloatArray) -> FloatArray:
-    """Return the 32-bit floats x that thresholds t turn into: above x is what is not below t.
+    """Return the 32-bit borders x for thresholds t: a value is above x if it is not below t.
 
-    A threshold of -inf, which only missing values pass, becomes the least float of all; one of inf,
-    which everything passes, the largest.
+    A threshold of -inf, which sends only missing values left, becomes the lowest 32-bit float. One
+    of inf, which sends all values left, becomes the largest.
     """
     largest = np.finfo(np.float32).max
     rounded = np.clip(thresholds, -largest, largest).astype(np.float32)
@@ -327,16 +334,16 @@ def make_borders(thresholds: FloatArray) -> FloatArray:
 
 
 def _describe_objective(model: Model, loss: str) -> dict[str, Any]:
-    """Return what tells CatBoost of a model's task and classes."""
-    about: dict[str, Any] = {
+    """Return the task and the classes of a model in the format of CatBoost."""
+    description: dict[str, Any] = {
         "params": {"loss_function": {"type": loss}, "flat_params": {"loss_function": loss}}
     }
     if model.objective.is_classification:
         n_classes = max(2, len(model.base_score))
-        about["class_params"] = {
+        description["class_params"] = {
             "class_label_type": "String" if model.classes else "Integer",
             "class_names": list(model.classes) or list(range(n_classes)),
             "class_to_label": list(range(n_classes)),
             "classes_count": 0,
         }
-    return about
+    return description

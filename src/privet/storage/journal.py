@@ -2,21 +2,20 @@
 
     {"number": 2, "time": "...", "event": "ended", ..., "previous": "91ab...", "own": "5c02..."}
 
-Lines are only ever added. Each holds the SHA-256 of the line before it, so one before the last that
-was changed, left out, put in or moved shows. No line follows the last one: that it was damaged
-shows by the digest of its own that each line ends with (those of earlier versions have none), which
-whoever changes it on purpose can make anew. Nor does it show that the end was cut off, or all of
-it. Only the digest of the last line, the *head*, stands for the whole file: keep one elsewhere now
-and then, and have it looked for (`verify`).
+The audit log is append-only. Each line contains the SHA-256 of the line before it, so a change, a
+removal, an insertion or a move of any line except the last is detected. No line follows the last
+one: damage to it is detected by the digest of its content that ends each line (lines of earlier
+versions have none). An attacker can recompute this digest, and can also truncate the log without
+detection. Only the digest of the last line, the *head*, identifies the whole file: store a head
+elsewhere regularly, and check that the log contains it (`verify`).
 
-A line that a power cut left incomplete stays, and the next one says so.
+A line that a power cut left incomplete stays, and the next line records it.
 
-    FOLDER/runs/20261118T022612000417-train-5f0c91ab.jsonl    what it told, a JSON object a line
-    FOLDER/runs/20261118T022612000417-train-5f0c91ab.now      how it stands, written anew
+    FOLDER/runs/20261118T022612000417-train-5f0c91ab.jsonl    events, one JSON object a line
+    FOLDER/runs/20261118T022612000417-train-5f0c91ab.now      the current progress, overwritten
 
-A run holds a lock on its file for as long as it lives, however it ends: so whoever reads can tell
-one that goes on from one that was killed. Only the owner of the folder can read them. The last 200
-are kept.
+A run locks its journal until its process ends for any reason, so a reader can tell a running
+process from a killed one. Only the owner of the folder can read journals. The last 200 are kept.
 """
 
 from __future__ import annotations
@@ -41,29 +40,29 @@ from privet.schema import quote_untrusted
 
 _START = "0" * 64
 _MIN_DIGEST_DIGITS = 8
-"""So many of a head are asked for: any log has a line that begins with one digit."""
+"""The minimum number of digits of a head: fewer would match a line of almost any log."""
 _MAX_LINE_BYTES = 1 << 20
-"""A line is no longer than that."""
+"""The maximum length of a line."""
 
 
 @dataclass(frozen=True)
 class VerificationResult:
-    """What was found of a log that is whole."""
+    """The result of verifying an intact log."""
 
     n_records: int
     last_digest: str
     n_truncated: int
-    """How many lines were left incomplete: each is followed by one that says so, or the last."""
+    """The number of incomplete lines: each is the last line, or recorded by the next one."""
 
 
 class AuditLog:
-    """A log that is added to, by any number of processes."""
+    """An append-only log that several processes can write."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     def check_writable(self) -> None:
-        """Raise UnavailableError unless records could be added; none is."""
+        """Raise UnavailableError unless the log can be written; add no record."""
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_APPEND))
         except FileNotFoundError:
@@ -82,16 +81,16 @@ class AuditLog:
             raise self._make_write_error(error) from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            last, whole = _read_last_line(descriptor)
-            number = _get_record_number(last) + 1 if last else 1
-            lines = [] if whole else [b""]
-            if last and _parse_audit_record(last) is None:
-                last = _make_audit_line(
-                    {"number": number, "event": "torn", "bytes": len(last)}, last
+            last_line, is_complete = _read_last_line(descriptor)
+            number = _get_record_number(last_line) + 1 if last_line else 1
+            lines = [] if is_complete else [b""]
+            if last_line and _parse_audit_record(last_line) is None:
+                last_line = _make_audit_line(
+                    {"number": number, "event": "torn", "bytes": len(last_line)}, last_line
                 )
-                lines.append(last)
+                lines.append(last_line)
                 number += 1
-            lines.append(_make_audit_line({"number": number, "event": event, **fields}, last))
+            lines.append(_make_audit_line({"number": number, "event": event, **fields}, last_line))
             _append_lines(descriptor, b"\n".join(lines) + b"\n")
         except OSError as error:
             raise self._make_write_error(error) from None
@@ -99,15 +98,15 @@ class AuditLog:
             os.close(descriptor)
 
     def iter_records(self) -> Iterator[dict[str, Any]]:
-        """Yield all records, without the lines that were left incomplete."""
+        """Yield all records; skip incomplete lines."""
         for line in self._read_content().split(b"\n"):
             if (record := _parse_audit_record(line)) is not None:
                 yield record
 
     def verify(self, expected_digest: str | None = None) -> VerificationResult:
-        """Raise DataError unless every line follows the one before, and a head is among them.
+        """Raise DataError unless the chain of lines is intact and contains an expected head.
 
-        The first digits of a head will do, unless they are so few that others may begin alike.
+        `expected_digest` is a head or its first digits, at least eight; None expects no head.
         """
         if expected_digest is not None and not re.fullmatch(
             f"[0-9a-f]{{{_MIN_DIGEST_DIGITS},64}}", expected_digest
@@ -116,40 +115,40 @@ class AuditLog:
                 f"head: {quote_untrusted(expected_digest)!r} is none: give all 64 digits that were "
                 f"noted, 0 to 9 and a to f, or at least the first {_MIN_DIGEST_DIGITS}"
             )
-        previous, records, torn, heads = _START, 0, 0, []
-        open_end, due = 0, False
-        *lines, end = self._read_content().split(b"\n")  # the end is of a write that was cut short
-        for place, line in enumerate((*lines, end), 1):
+        previous, n_records, n_truncated, digests = _START, 0, 0, []
+        truncated_bytes, needs_digest = 0, False
+        *lines, end = self._read_content().split(b"\n")  # the end is an interrupted write, or empty
+        for line_number, line in enumerate((*lines, end), 1):
             if not line:
                 continue
             record = _parse_audit_record(line)
             if record is None:
-                if open_end or (place == len(lines) and not end):
-                    raise DataError(f"{self.path}: line {place} is no record")
-                open_end = len(line)
+                if truncated_bytes or (line_number == len(lines) and not end):
+                    raise DataError(f"{self.path}: line {line_number} is no record")
+                truncated_bytes = len(line)
             else:
-                if (due and "own" not in record) or not _has_valid_digest(line, record):
-                    raise DataError(f"{self.path}: line {place} was changed")
-                due = "own" in record
-                says = record.get("bytes") if record.get("event") == "torn" else 0
-                if (record.get("previous"), says) != (previous, open_end):
+                if (needs_digest and "own" not in record) or not _has_valid_digest(line, record):
+                    raise DataError(f"{self.path}: line {line_number} was changed")
+                needs_digest = "own" in record
+                recorded_bytes = record.get("bytes") if record.get("event") == "torn" else 0
+                if (record.get("previous"), recorded_bytes) != (previous, truncated_bytes):
                     raise DataError(
-                        f"{self.path}: line {place} does not follow the one before: one of them "
-                        "was changed, or something between them is missing or was put in"
+                        f"{self.path}: line {line_number} does not follow the one before: one of "
+                        "them was changed, or something between them is missing or was put in"
                     )
-                torn += bool(open_end)
-                open_end = 0
-                records += 1
+                n_truncated += bool(truncated_bytes)
+                truncated_bytes = 0
+                n_records += 1
             previous = _digest_line(line)
-            heads.append(previous)
+            digests.append(previous)
         if expected_digest is not None and not any(
-            known.startswith(expected_digest) for known in heads
+            known.startswith(expected_digest) for known in digests
         ):
             raise DataError(
                 f"{self.path}: no line has the digest {expected_digest}: the log's end was cut off "
                 "since it was noted, or the log was written anew"
             )
-        return VerificationResult(records, previous, torn + bool(open_end))
+        return VerificationResult(n_records, previous, n_truncated + bool(truncated_bytes))
 
     def _read_content(self) -> bytes:
         try:
@@ -165,12 +164,12 @@ def _digest_line(line: bytes) -> str:
 
 
 def _append_digest(line: bytes) -> bytes:
-    """Return a record as JSON with the digest of what it is without it."""
+    """Add to a serialised record the digest of the record without it."""
     return line[:-1] + f', "own": "{_digest_line(line)}"}}'.encode()
 
 
 def _has_valid_digest(line: bytes, record: dict[str, Any]) -> bool:
-    """Tell whether a line's own digest is right, if it has one."""
+    """Tell whether the digest at the end of a line is right, or absent."""
     if "own" not in record:
         return True
     start = line.rfind(b', "own": ')
@@ -178,7 +177,7 @@ def _has_valid_digest(line: bytes, record: dict[str, Any]) -> bool:
 
 
 def _parse_audit_record(line: bytes) -> dict[str, Any] | None:
-    """Return what a line holds; None if it is no record."""
+    """Parse a line; return None if it is not a record."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -187,7 +186,7 @@ def _parse_audit_record(line: bytes) -> dict[str, Any] | None:
 
 
 def _get_record_number(line: bytes) -> int:
-    """Return a record's number; of a line that is none, 0."""
+    """Return the number of a record; 0 for a line that is not a record."""
     number = (_parse_audit_record(line) or {}).get("number")
     return number if isinstance(number, int) else 0
 
@@ -196,8 +195,8 @@ def _read_last_line(descriptor: int) -> tuple[bytes, bool]:
     """Return the last line, and whether it is complete."""
     size = os.fstat(descriptor).st_size
     end = os.pread(descriptor, _MAX_LINE_BYTES, max(0, size - _MAX_LINE_BYTES))
-    last = end.rstrip(b"\n").rpartition(b"\n")[2]
-    return last, not end or end.endswith(b"\n")
+    last_line = end.rstrip(b"\n").rpartition(b"\n")[2]
+    return last_line, not end or end.endswith(b"\n")
 
 
 def _make_audit_line(record: dict[str, Any], previous_line: bytes) -> bytes:
@@ -207,7 +206,7 @@ def _make_audit_line(record: dict[str, Any], previous_line: bytes) -> bytes:
 
 
 def _append_lines(descriptor: int, content: bytes) -> None:
-    """Add lines, and wait until they are on disk; all of them, or none if that fails."""
+    """Append lines and wait until they are on disk; on failure, remove all of them."""
     before = os.fstat(descriptor).st_size
     try:
         while content:
@@ -221,15 +220,15 @@ def _append_lines(descriptor: int, content: bytes) -> None:
 RUNS_FOLDER = "runs"
 JOURNAL_SUFFIX, PROGRESS_SUFFIX = ".jsonl", ".now"
 MAX_RUNS = 200
-"""So many are kept."""
+"""The number of journals to keep."""
 
 
 class JournalWriter:
-    """The record of a run that goes on."""
+    """Writes the journal of a run."""
 
     def __init__(self, folder: str | Path, command: str) -> None:
         runs = make_folder(Path(folder) / RUNS_FOLDER)
-        _forget_old(runs, MAX_RUNS - 1)
+        _remove_old_runs(runs, MAX_RUNS - 1)
         now = datetime.datetime.now(datetime.timezone.utc)
         self.path = runs / f"{now:%Y%m%dT%H%M%S%f}-{command}-{secrets.token_hex(4)}{JOURNAL_SUFFIX}"
         self._write_lock = threading.Lock()
@@ -241,23 +240,23 @@ class JournalWriter:
             raise UnavailableError(f"{self.path}: cannot be written: {error.strerror}") from None
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a line; raise UnavailableError if that cannot be done."""
+        """Append a line; raise UnavailableError if that fails."""
         content = json.dumps(record).encode() + b"\n"
         with self._write_lock, self._raising_unavailable():
             os.write(self._descriptor, content)
 
     def write_progress(self, record: Mapping[str, Any]) -> None:
-        """Say how the run stands, in place of what was said before."""
-        place = self.path.with_suffix(PROGRESS_SUFFIX)
-        part = _make_temporary_path(place)
+        """Replace the progress record of the run."""
+        path = self.path.with_suffix(PROGRESS_SUFFIX)
+        temporary_path = _make_temporary_path(path)
         with self._write_lock, self._raising_unavailable():
-            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            descriptor = os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(json.dumps(record).encode())
-            part.replace(place)
+            temporary_path.replace(path)
 
     def close(self) -> None:
-        """Let go of the file: the run is over."""
+        """Close the journal and release its lock."""
         os.close(self._descriptor)
 
     @contextlib.contextmanager
@@ -269,7 +268,7 @@ class JournalWriter:
 
 
 class JournalReader:
-    """The record of a run, read as it grows."""
+    """Reads the journal of a run while it grows."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -278,35 +277,35 @@ class JournalReader:
 
     @property
     def run_name(self) -> str:
-        """What the run is called."""
+        """The name of the run."""
         return self.path.stem
 
     def read_new_records(self) -> list[dict[str, Any]]:
-        """Return the lines that were added since we last looked; what is no line is left out."""
+        """Return the complete records added since the last call; skip invalid lines."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
                 content = file.read()
         except OSError:
             return []
-        whole = content[: content.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        return [line for each in whole.splitlines() if (line := _parse(each)) is not None]
+        complete = content[: content.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        return [record for text in complete.splitlines() if (record := _parse(text)) is not None]
 
     def read_new_progress(self) -> dict[str, Any] | None:
-        """Return how the run stands, if that was said anew since we last looked."""
-        place = self.path.with_suffix(PROGRESS_SUFFIX)
+        """Return the progress record if it changed since the last call."""
+        path = self.path.with_suffix(PROGRESS_SUFFIX)
         try:
-            changed = place.stat().st_mtime_ns
-            if changed == self._progress_mtime:
+            mtime = path.stat().st_mtime_ns
+            if mtime == self._progress_mtime:
                 return None
-            self._progress_mtime = changed
-            return _parse(place.read_bytes())
+            self._progress_mtime = mtime
+            return _parse(path.read_bytes())
         except OSError:
             return None
 
     def is_running(self) -> bool:
-        """Tell whether its process still lives."""
+        """Tell whether the process of the run is alive."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY)
         except OSError:
@@ -321,29 +320,29 @@ class JournalReader:
 
 
 def list_journals(folder: str | Path) -> list[Path]:
-    """Return the records of all runs in a participant's folder, the oldest first."""
+    """Return the journals of all runs in a participant's folder, oldest first."""
     return sorted((Path(folder) / RUNS_FOLDER).glob(f"*{JOURNAL_SUFFIX}"))
 
 
-def _forget_old(runs: Path, max_runs: int) -> None:
-    """Remove all but the newest records of runs that are over."""
+def _remove_old_runs(runs: Path, max_runs: int) -> None:
+    """Remove the journals of finished runs except the newest."""
     paths = sorted(runs.glob(f"*{JOURNAL_SUFFIX}"))
     for path in paths[: max(0, len(paths) - max_runs)]:
         if not JournalReader(path).is_running():
-            place = path.with_suffix(PROGRESS_SUFFIX)
-            for old in (path, place, _make_temporary_path(place)):
+            progress_path = path.with_suffix(PROGRESS_SUFFIX)
+            for old_path in (path, progress_path, _make_temporary_path(progress_path)):
                 with contextlib.suppress(OSError):
-                    old.unlink(missing_ok=True)
+                    old_path.unlink(missing_ok=True)
 
 
 def _make_temporary_path(path: Path) -> Path:
-    """Return where a file is written before it gets its name."""
+    """Return the temporary path for writing a file."""
     return path.with_name(f".{path.name}")
 
 
 def _parse(content: bytes) -> dict[str, Any] | None:
     try:
-        line = json.loads(content)
+        record = json.loads(content)
     except (ValueError, RecursionError):
         return None
-    return line if isinstance(line, dict) else None
+    return record if isinstance(record, dict) else None

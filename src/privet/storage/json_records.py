@@ -1,10 +1,11 @@
 """Versioned JSON records from untrusted files, and the record of a fitted table encoding.
 
-Reading runs no code, takes no size on trust beyond one limit on the whole file, and checks every
-field. JSON numbers are written with the digits that read back to the same double; the two infinite
+Reading runs no code, limits the size of the whole file, trusts no other size, and checks every
+field. JSON numbers have enough digits to be read back as the same double; the two infinite
 thresholds are the strings "-Infinity" and "Infinity".
 
-Nobody else's: there are thresholds in it, and the names of categories and classes.
+The record of a table encoding is private to its participant: it contains thresholds, and the names
+of categories and classes.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class FeatureRecord(StrictSchema):
 
 
 class EncoderRecord(StrictSchema):
-    """What its owner learned of a column."""
+    """The fitted encoder of a column."""
 
     column: Name
     kind: ColumnTypeName
@@ -52,24 +53,24 @@ class EncoderRecord(StrictSchema):
 
     @classmethod
     def from_encoder(cls, encoder: Encoder) -> EncoderRecord:
-        """Return what is written of one."""
-        kind = encoder.column_type
+        """Return the record of an encoder."""
+        column_type = encoder.column_type
         return cls(
             column=encoder.column,
-            kind=kind.name,
-            form=kind.date_format,
-            one_hot=kind.one_hot,
+            kind=column_type.name,
+            form=column_type.date_format,
+            one_hot=column_type.one_hot,
             categories=list(encoder.categories),
         )
 
     def to_encoder(self) -> Encoder:
-        """Return the one that was written."""
-        kind = ColumnType(self.kind, self.form, self.one_hot)
-        return Encoder(self.column, kind, tuple(self.categories))
+        """Return the encoder of the record."""
+        column_type = ColumnType(self.kind, self.form, self.one_hot)
+        return Encoder(self.column, column_type, tuple(self.categories))
 
 
 class FormatHeader(BaseModel):
-    """What tells a file of another version from something else."""
+    """The format and the version of a file."""
 
     model_config = ConfigDict(strict=True)
 
@@ -81,11 +82,11 @@ _RecordType = TypeVar("_RecordType", bound=StrictSchema)
 
 
 class UnsupportedVersionError(ModelError):
-    """A sound file, of a version that is not read here."""
+    """A file has the right format, but an unsupported version."""
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """Read a whole file; raise ModelError if that cannot be, or it is too large."""
+    """Read a whole file; raise ModelError if that fails or the file is too large."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -97,7 +98,7 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def parse_format_header(content: bytes) -> FormatHeader | None:
-    """Return what a record says that it is; None if it is none."""
+    """Return the format header of a record; None if there is none."""
     try:
         return FormatHeader.model_validate_json(content)
     except ValidationError:
@@ -107,40 +108,40 @@ def parse_format_header(content: bytes) -> FormatHeader | None:
 def read_record(
     path: str | Path, format_name: str, record_types: Mapping[int, type[_RecordType]]
 ) -> _RecordType:
-    """Read a record of one format, in one of some versions; raise ModelError if it is none."""
+    """Read a record of one format and a supported version; raise ModelError if it is not one."""
     content = read_bytes(path)
-    preamble = parse_format_header(content)
-    if preamble is None or preamble.format != format_name:
+    header = parse_format_header(content)
+    if header is None or header.format != format_name:
         raise ModelError(f"{path}: {format_wrong_format(format_name)}")
-    if preamble.version not in record_types:
+    if header.version not in record_types:
         raise UnsupportedVersionError(
-            f"{path}: {format_unsupported_version(format_name, preamble.version, *record_types)}"
+            f"{path}: {format_unsupported_version(format_name, header.version, *record_types)}"
         )
     try:
-        return record_types[preamble.version].model_validate_json(content)
+        return record_types[header.version].model_validate_json(content)
     except ValidationError as error:
         raise ModelError(f"{path}: damaged: {format_validation_error(error)}") from None
 
 
 def format_wrong_format(format_name: str) -> str:
-    """Say that a file is something else."""
+    """Return the error text for a file of another format."""
     return f"not a {format_name.removeprefix('privet-')} file of this software"
 
 
 def format_unsupported_version(format_name: str, found: int, *supported: int) -> str:
-    """Say that a file is of a version that is not known here."""
-    noun, reads = (
+    """Return the error text for an unsupported file version."""
+    noun, versions = (
         format_name.removeprefix("privet-"),
         " and ".join(str(version) for version in supported),
     )
     return (
-        f"{noun} file version {found}; this software reads version {reads}: use the release that "
-        "wrote it, or train again"
+        f"{noun} file version {found}; this software reads version {versions}: use the release "
+        "that wrote it, or train again"
     )
 
 
 def encode_threshold(threshold: float) -> float | Infinity:
-    """Return a threshold as JSON can hold it."""
+    """Return a threshold as a JSON value."""
     if math.isinf(threshold):
         return "Infinity" if threshold > 0 else "-Infinity"
     return threshold
@@ -163,22 +164,22 @@ class _ClassWeightRecord(StrictSchema):
 
 
 class TableEncodingRecord(StrictSchema):
-    """What was learned of a table. All its numbers are read back as the same doubles."""
+    """A fitted table encoding. All its numbers are read back as the same doubles."""
 
     owner: Name
     encoders: Annotated[list[EncoderRecord], Field(max_length=100_000), FailFast()]
     candidates: Annotated[int, Field(ge=1, le=255)]
-    """How many thresholds a feature may have."""
+    """The maximum number of thresholds of a feature."""
     thresholds: Annotated[list[_Thresholds], FailFast()]
-    """Those that each feature has."""
+    """The thresholds of each feature."""
     classes: Annotated[list[Text], Field(max_length=MAX_CLASSES)]
     label: _ColumnTypeRecord | None
     weighting: _ClassWeightRecord | None
 
     @classmethod
     def from_encoding(cls, encoding: TableEncoding) -> TableEncodingRecord:
-        """Return what is written of it."""
-        kind, weighting = encoding.label_type, encoding.weighting
+        """Return the record of a table encoding."""
+        label_type, weighting = encoding.label_type, encoding.weighting
         return cls(
             owner=encoding.owner,
             encoders=[EncoderRecord.from_encoder(encoder) for encoder in encoding.encoders],
@@ -189,8 +190,10 @@ class TableEncodingRecord(StrictSchema):
             ],
             classes=list(encoding.classes),
             label=None
-            if kind is None
-            else _ColumnTypeRecord(name=kind.name, form=kind.date_format, one_hot=kind.one_hot),
+            if label_type is None
+            else _ColumnTypeRecord(
+                name=label_type.name, form=label_type.date_format, one_hot=label_type.one_hot
+            ),
             weighting=None
             if weighting is None
             else _ClassWeightRecord(
@@ -202,7 +205,7 @@ class TableEncodingRecord(StrictSchema):
 
     @classmethod
     def from_json(cls, content: bytes) -> TableEncoding:
-        """Return what was written; raise ModelError if it is not sound."""
+        """Parse a table encoding; raise ModelError if it is not valid."""
         try:
             return cls.model_validate_json(content).to_encoding()
         except ValidationError as error:
@@ -213,19 +216,21 @@ class TableEncodingRecord(StrictSchema):
             raise ModelError(f"what was learned of a table is damaged: {error}") from None
 
     def to_encoding(self) -> TableEncoding:
-        """Return what was written."""
+        """Return the table encoding of the record."""
         thresholds = np.full((len(self.thresholds), self.candidates), np.inf)
         for row, cuts in zip(thresholds, self.thresholds, strict=True):
             if len(cuts) > self.candidates:
                 raise DataError(f"{len(cuts)} thresholds of {self.candidates}")
             row[: len(cuts)] = [float(cut) for cut in cuts]
-        kind, weighting = self.label, self.weighting
+        label_type, weighting = self.label, self.weighting
         return TableEncoding(
             owner=self.owner,
             encoders=tuple(record.to_encoder() for record in self.encoders),
             thresholds=thresholds,
             classes=tuple(self.classes),
-            label_type=None if kind is None else ColumnType(kind.name, kind.form, kind.one_hot),
+            label_type=None
+            if label_type is None
+            else ColumnType(label_type.name, label_type.form, label_type.one_hot),
             weighting=None
             if weighting is None
             else WeightNormaliser(

@@ -1,6 +1,6 @@
-"""A whole model as a file, in the clear: what `plain` trains, and what joined parts give.
+"""Files of whole models in plaintext: of `plain` training, or joined from all parts.
 
-Such a file may say besides which estimator it belongs to, so that this can be made again.
+The file can also contain the parameters of its scikit-learn estimator, to restore it.
 """
 
 from __future__ import annotations
@@ -42,10 +42,9 @@ class _SplitsRecord(StrictSchema):
 
 class _DecisionTableRecord(_SplitsRecord):
     leaf_values: Annotated[list[_LeafValues], _PerOutput, FailFast()]
-    """For every output, its leaf values."""
+    """The leaf values of each output."""
     pass_share: Annotated[list[float], PerLevel] | None = None
-    """Which share of the training rows passes each test, where that is known; versions before 4
-    have none."""
+    """The fraction of training rows that go left at each split, if known; not before version 4."""
 
 
 class _HeaderRecord(StrictSchema):
@@ -56,28 +55,28 @@ class _HeaderRecord(StrictSchema):
 
 
 class EstimatorRecord(StrictSchema):
-    """What an estimator knows beside its model."""
+    """The state of an estimator besides its model."""
 
     kind: Literal["classifier", "regressor"]
     parameters: dict[Name, Any]
-    """Those of its constructor. A mapping is a list of pairs, by the key "pairs"."""
+    """The constructor parameters. A mapping is a list of pairs under the key "pairs"."""
     partition: dict[Name, list[Index]]
     """The columns of each party, by position."""
     feature_names: list[Name] | None
-    """The columns' names, where they have some."""
+    """The column names, if any."""
     classes: list[bool | int | float | Text] = Field(default_factory=list)
-    """A classifier's classes as they were given."""
+    """The original classes of a classifier."""
     class_type: Annotated[str, Field(pattern=r"^[<>|=]?[biufUO][0-9]{0,6}$")] = "U"
-    """Their type, as numpy writes it."""
+    """The type of the classes, in numpy notation."""
 
 
 class _ModelRecord(_HeaderRecord):
     base_score: Annotated[list[float], _PerOutput]
-    """For every output, its score before the first table."""
+    """The base score of each output."""
     encoders: Annotated[list[EncoderRecord], FailFast()] = Field(default_factory=list)
-    """Version 2 has none: its columns are numbers."""
+    """Empty in version 2, in which all columns are numbers."""
     classes: Annotated[list[Text], Field(max_length=1000)] = Field(default_factory=list)
-    """Version 3 has no names of classes, and no estimator."""
+    """Empty in version 3, which has no class names and no estimator."""
     estimator: EstimatorRecord | None = None
     tables: Annotated[list[_DecisionTableRecord], Field(max_length=10_000), FailFast()]
 
@@ -87,13 +86,13 @@ class _DecisionTableRecordV1(_SplitsRecord):
 
 
 class _ModelRecordV1(_HeaderRecord):
-    """As version 1 has it: a model of one output."""
+    """The record of version 1: a model with one output."""
 
     base_score: float
     tables: Annotated[list[_DecisionTableRecordV1], Field(max_length=10_000), FailFast()]
 
     def upgrade(self) -> _ModelRecord:
-        """Return the same as it is written now."""
+        """Convert the record to the current version."""
         tables = [
             _DecisionTableRecord(**{**vars(table), "leaf_values": [table.leaf_values]})
             for table in self.tables
@@ -104,7 +103,7 @@ class _ModelRecordV1(_HeaderRecord):
 def write_model_file(
     model: Model, path: str | Path, estimator: EstimatorRecord | None = None
 ) -> None:
-    """Write a model to a file, and what its estimator knows if it has one, atomically."""
+    """Write a model, and the state of its estimator if set, to a file atomically."""
     record = _ModelRecord(
         format="privet-model",
         version=MODEL_VERSION,
@@ -131,15 +130,15 @@ def write_model_file(
 
 
 def read_model_file(path: str | Path) -> Model:
-    """Read a model from a file; raise ModelError if it is not one, or not a sound one."""
+    """Read a model from a file; raise ModelError if it is not a valid one."""
     return read_model_and_estimator(path)[0]
 
 
 def read_model_and_estimator(path: str | Path) -> tuple[Model, EstimatorRecord | None]:
-    """Read a model from a file, and what its estimator knew if it had one."""
-    kinds: dict[int, type[_ModelRecordV1] | type[_ModelRecord]]
-    kinds = {1: _ModelRecordV1, **dict.fromkeys(range(2, MODEL_VERSION + 1), _ModelRecord)}
-    record = read_record(path, MODEL_FORMAT, kinds)
+    """Read a model from a file, and the state of its estimator, if any."""
+    record_types: dict[int, type[_ModelRecordV1] | type[_ModelRecord]]
+    record_types = {1: _ModelRecordV1, **dict.fromkeys(range(2, MODEL_VERSION + 1), _ModelRecord)}
+    record = read_record(path, MODEL_FORMAT, record_types)
     if isinstance(record, _ModelRecordV1):
         record = record.upgrade()
     try:
@@ -149,7 +148,7 @@ def read_model_and_estimator(path: str | Path) -> tuple[Model, EstimatorRecord |
 
 
 def is_model_file(path: str | Path) -> bool:
-    """Tell whether a file seems to be of a whole model: JSON, as opposed to a part."""
+    """Tell whether a file starts like a whole model, which is JSON, unlike a model part."""
     try:
         with Path(path).open("rb") as file:
             return file.read(1) == b"{"
@@ -169,8 +168,8 @@ def _to_model(record: _ModelRecord) -> Model:
             raise ModelError("tables and base scores differ in the number of outputs")
         if any(len(values) != 1 << depth for values in table.leaf_values):
             raise ModelError(f"{depth} tests need {1 << depth} leaf values in every table")
-    shares = [table.pass_share for table in record.tables if table.pass_share is not None]
-    if shares and [len(each) for each in shares] != [depth] * len(record.tables):
+    left_fractions = [table.pass_share for table in record.tables if table.pass_share is not None]
+    if left_fractions and [len(each) for each in left_fractions] != [depth] * len(record.tables):
         raise ModelError("some tests have a share of rows that pass, and others have not")
     return Model(
         task=record.task,
@@ -182,5 +181,5 @@ def _to_model(record: _ModelRecord) -> Model:
         leaf_values=np.array([table.leaf_values for table in record.tables]),
         encoders=tuple(encoder.to_encoder() for encoder in record.encoders),
         classes=tuple(record.classes),
-        left_fraction=np.array(shares) if shares else None,
+        left_fraction=np.array(left_fractions) if left_fractions else None,
     )

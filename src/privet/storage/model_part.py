@@ -1,7 +1,8 @@
-"""One participant's part of a model as a file: its own, to be kept from the others.
+"""Files of model parts, each private to its participant.
 
-It holds the participant's thresholds, the categories of its columns, its shares of the leaf values
-and, where the job explains scores, of contributions. Whoever has all parts has the model.
+A part contains the thresholds and categories of the participant's columns, and its shares of the
+leaf values. If the job explains scores, it also contains shares of the feature attributions. All
+parts together reveal the model.
 """
 
 from __future__ import annotations
@@ -52,29 +53,29 @@ class _PartFileHeader(StrictSchema):
 
 @dataclass(frozen=True, repr=False)
 class ModelPartFile:
-    """A participant's part of a model, and what it belongs to."""
+    """A model part with its job, run and encoders."""
 
     part: ModelPart
     job: Job
-    """The job that trained it, and whose participants predict with it."""
+    """The job that trained the model, with the participants that predict with it."""
     data: str
-    """The digest of the data that the participant trained it on."""
+    """The digest of the participant's training data."""
     run: str
     """The run of the job that trained its last table."""
     encoders: tuple[Encoder, ...]
-    """What its columns were, and what makes features of new rows."""
+    """The encoders of the participant's columns, for new rows."""
     classes: tuple[str, ...] = ()
-    """The label's classes, at the active participant of a classification; of two, the positive one
-    is the last."""
+    """The class names of a classification, at the label holder; of two, the positive class is the
+    last."""
 
     @property
     def checkpoint_key(self) -> tuple[int, str]:
-        """How many tables there are, and the run of the last: where a training can go on from."""
+        """The key of the checkpoint from which training can continue."""
         return self.part.n_tables, self.run
 
     @property
     def model_id(self) -> str:
-        """The name of the model: the same in all its parts, and in no other's."""
+        """The unique id of the model, equal in all its parts."""
         digest = hashlib.sha256(f"{self.job.digest} {self.run}".encode())
         digest.update(self.part.feature.astype("<i8").tobytes())
         return digest.hexdigest()
@@ -99,19 +100,21 @@ def save_part(part_file: ModelPartFile, path: str | Path) -> None:
 
 
 def bound_part_bytes(job: Job) -> int:
-    """Return how many bytes the tables of a job's part take at most."""
-    params, explains = job.make_params(), job.explain is not None
+    """Return an upper bound on the bytes of the tables of a job's part."""
+    params, has_explanations = job.make_params(), job.explain is not None
     outputs = params.objective.n_outputs
-    return params.tables * bound_table_bytes(params.depth, outputs, has_explanations=explains)
+    return params.tables * bound_table_bytes(
+        params.depth, outputs, has_explanations=has_explanations
+    )
 
 
 def bound_training_bytes(job: Job, n_samples: int) -> int:
-    """Return how many bytes a training takes in the folder of models at most: until its part is."""
+    """Return an upper bound on the bytes that training needs in the folder of models."""
     return bound_checkpoint_bytes(n_samples, job.make_params()) + bound_part_bytes(job)
 
 
 def load_part(path: str | Path) -> ModelPartFile:
-    """Read a part from a file; raise ModelError if it is not one, or not a sound one."""
+    """Read a part from a file; raise ModelError if it is not a valid one."""
     header, tables = read_sealed(
         Path(path),
         _PartFileHeader,

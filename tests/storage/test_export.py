@@ -1,4 +1,4 @@
-"""Models in the formats of others predict what ours do: on their own runtimes."""
+"""Exported models give the same predictions as Privet in their own runtimes."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ CASES = {
 }
 
 
-def model_of(case: str, depth: int = 3) -> Model:
-    """Return a model with thresholds of every sort, drawn at random."""
+def make_model(case: str, depth: int = 3) -> Model:
+    """Return a random model with ordinary and special thresholds."""
     task, outputs, classes = CASES[case]
     rng = np.random.default_rng(depth)
     shape = (9, depth)
@@ -58,7 +58,7 @@ def model_of(case: str, depth: int = 3) -> Model:
         task=task,
         features=tuple(Feature(f"column {j}", "bank") for j in range(4)),
         base_score=rng.normal(size=outputs),
-        feature=rng.integers(0, 3, shape),  # nobody asks for the last one
+        feature=rng.integers(0, 3, shape),  # no split uses the last one
         bucket=np.zeros(shape, dtype=np.intp),
         threshold=threshold,
         leaf_values=3 * rng.normal(size=(9, outputs, 1 << depth)),
@@ -66,14 +66,16 @@ def model_of(case: str, depth: int = 3) -> Model:
     )
 
 
-def rows_for(model: Model, n_samples: int = 3000) -> FloatArray:
-    """Return columns with many values at and beside thresholds, missing, zero and huge ones."""
+def make_rows(model: Model, n_samples: int = 3000) -> FloatArray:
+    """Return columns with many values at or near thresholds, and missing, zero and huge ones."""
     rng = np.random.default_rng(1)
     columns = rng.normal(size=(len(model.features), n_samples))
-    at = model.threshold[np.isfinite(model.threshold)]
-    special = np.concatenate((at, np.nextafter(at, 9e99), np.nextafter(at, -9e99), [0.0, -0.0]))
-    for values, share in ((special, 0.4), ([np.nan], 0.1), ([1e70, -1e70], 0.02)):
-        chosen = rng.random(columns.shape) < share
+    thresholds = model.threshold[np.isfinite(model.threshold)]
+    special = np.concatenate(
+        (thresholds, np.nextafter(thresholds, 9e99), np.nextafter(thresholds, -9e99), [0.0, -0.0])
+    )
+    for values, fraction in ((special, 0.4), ([np.nan], 0.1), ([1e70, -1e70], 0.02)):
+        chosen = rng.random(columns.shape) < fraction
         columns[chosen] = rng.choice(values, np.count_nonzero(chosen))
     return columns
 
@@ -89,8 +91,8 @@ def run_onnx(model: Model, columns: FloatArray) -> dict[str, Any]:
 @pytest.mark.parametrize("depth", [1, 3, 6])
 @pytest.mark.parametrize("case", CASES)
 def test_onnx_predicts_the_same(case: str, depth: int) -> None:
-    model = model_of(case, depth)
-    columns = rows_for(model)
+    model = make_model(case, depth)
+    columns = make_rows(model)
     found, expected = run_onnx(model, columns), model.predict(columns)
     if model.task == "regression":
         assert found.keys() == {"prediction"}
@@ -105,24 +107,26 @@ def test_onnx_predicts_the_same(case: str, depth: int) -> None:
 
 @pytest.mark.parametrize("score", [-800.0, -40.0, 0.0, 40.0, 800.0])
 @pytest.mark.parametrize("case", ["two classes", "several classes"])
-def test_onnx_has_probabilities_of_any_score(case: str, score: float) -> None:
-    model = model_of(case)
+def test_onnx_probabilities_of_extreme_scores(case: str, score: float) -> None:
+    model = make_model(case)
     model = replace(model, leaf_values=0 * model.leaf_values, base_score=0 * model.base_score)
     model = replace(model, base_score=model.base_score + score)
-    columns = rows_for(model, 2)
+    columns = make_rows(model, 2)
     found = run_onnx(model, columns)
     expected = list_class_probabilities(model.predict(columns))
     assert np.abs(found["probabilities"] - expected).max() < 1e-12
     if score == 0:
-        assert found["class"].tolist() == [model.classes[-1]] * 2  # the last, of several alike
+        assert (
+            found["class"].tolist() == [model.classes[-1]] * 2
+        )  # the last of equally likely classes
 
 
 @pytest.mark.parametrize("depth", [1, 3, 6])
 @pytest.mark.parametrize("case", CASES)
 def test_catboost_predicts_the_same(case: str, depth: int, tmp_path: Path) -> None:
-    model, path = model_of(case, depth), tmp_path / "model.json"
+    model, path = make_model(case, depth), tmp_path / "model.json"
     save_catboost(model, path)
-    rows = np.clip(rows_for(model), -1e38, 1e38).astype(np.float32)
+    rows = np.clip(make_rows(model), -1e38, 1e38).astype(np.float32)
     expected = model.predict_scores(rows.astype(np.float64))
     loaded = CatBoost().load_model(str(path), format="json")
     raw = loaded.predict(rows.T, prediction_type="RawFormulaVal").reshape(len(rows.T), -1)
@@ -133,15 +137,15 @@ def test_catboost_predicts_the_same(case: str, depth: int, tmp_path: Path) -> No
     classifier = CatBoostClassifier().load_model(str(path), format="json")
     against_the_rest = classifier.predict_proba(rows.T)
     if len(expected) == 1:
-        ours = list_class_probabilities(model.predict(rows.astype(np.float64)))
-        assert np.abs(against_the_rest - ours).max() < 1e-12
+        probabilities = list_class_probabilities(model.predict(rows.astype(np.float64)))
+        assert np.abs(against_the_rest - probabilities).max() < 1e-12
     else:
         assert np.abs(against_the_rest - 1 / (1 + np.exp(-expected.T))).max() < 1e-12
     names = model.classes or range(max(2, len(expected)))
     assert list(classifier.classes_) == list(names)
 
 
-def test_borders_part_floats_as_thresholds_do() -> None:
+def test_borders_split_floats_like_thresholds() -> None:
     rng = np.random.default_rng(0)
     exact = rng.normal(size=500).astype(np.float32).astype(np.float64)
     thresholds = np.concatenate((rng.normal(size=500), exact, [0.0, 1e-60, -1e-60, 1e39, np.inf]))
@@ -151,12 +155,12 @@ def test_borders_part_floats_as_thresholds_do() -> None:
     up, down = (np.nextafter(near, np.float32(x)) for x in (np.inf, -np.inf))
     floats = np.concatenate((near, up, down, [np.float32(0)]))[:, None]
     assert ((floats.astype(np.float64) >= thresholds) == (floats > borders)).all()
-    # What only missing values pass: CatBoost takes those for less than everything.
+    # Only missing values go left, which CatBoost treats as less than any number.
     assert make_borders(np.array([-np.inf]))[0] == np.finfo(np.float32).min
 
 
-def test_columns_of_every_kind() -> None:
-    """Categories and dates are numbers to others; the note says which."""
+def test_columns_of_every_type() -> None:
+    """Categories and dates become numbers, which the description of the inputs explains."""
     rng = np.random.default_rng(3)
     jobs, towns = ("clerk", "nurse", "smith", "cook"), ("Ulm", "Bonn", "Jena")
     columns = np.stack(
@@ -168,12 +172,12 @@ def test_columns_of_every_kind() -> None:
     ).astype(np.float64)
     columns[:, rng.random(300) < 0.1] = np.nan
     label = np.where(np.isnan(columns[0]), 1.0, columns[0]) + (columns[1] == 2)
-    contents = (
+    schemas = (
         ColumnSchema(ColumnType("category"), jobs),
         ColumnSchema(ColumnType("category", one_hot=True), towns),
         ColumnSchema(ColumnType("date")),
     )
-    frame = Frame(("job", "town", "born"), columns, label=label, schemas=contents)
+    frame = Frame(("job", "town", "born"), columns, label=label, schemas=schemas)
     params = Params(task="regression", tables=5, depth=3, buckets=5)
     prepared = prepare_data("bank", frame.to_lazy(), params)
     model = train_locally([prepared.columns], label, params)
@@ -182,25 +186,27 @@ def test_columns_of_every_kind() -> None:
     found = run_onnx(model, features)["prediction"]
     assert np.abs(found - model.predict(features)).max() < 1e-12
 
-    note = {each["name"]: each for each in json.loads(describe_inputs(model))}
-    (kept,) = (
+    descriptions = {each["name"]: each for each in json.loads(describe_inputs(model))}
+    (stored,) = (
         json.loads(p.value) for p in to_onnx(model).metadata_props if p.key == INPUT_METADATA_KEY
     )
     assert (
-        kept == json.loads(to_catboost(model)["model_info"][INPUT_METADATA_KEY]) == [*note.values()]
+        stored
+        == json.loads(to_catboost(model)["model_info"][INPUT_METADATA_KEY])
+        == [*descriptions.values()]
     )
-    assert [each["name"] for each in kept] == list(model.feature_names)
-    job, town = note["job"], note["town 1"]
-    there = ~np.isnan(columns[0])
-    codes = [job["numbers"].get(jobs[int(k)], job["others"]) for k in columns[0, there]]
-    assert codes == features[0, there].tolist()
-    flags = [float(towns[int(k)] == town["one_for"]) for k in columns[1, there]]
-    assert flags == features[1, there].tolist()
-    assert not features[1, ~there].any()
-    assert note["born"]["number"] == "days since 1970-01-01"
+    assert [each["name"] for each in stored] == list(model.feature_names)
+    job, town = descriptions["job"], descriptions["town 1"]
+    present = ~np.isnan(columns[0])
+    codes = [job["numbers"].get(jobs[int(k)], job["others"]) for k in columns[0, present]]
+    assert codes == features[0, present].tolist()
+    flags = [float(towns[int(k)] == town["one_for"]) for k in columns[1, present]]
+    assert flags == features[1, present].tolist()
+    assert not features[1, ~present].any()
+    assert descriptions["born"]["number"] == "days since 1970-01-01"
 
 
-def test_a_trained_model_of_classes(tmp_path: Path) -> None:
+def test_trained_multiclass_model(tmp_path: Path) -> None:
     X, y = load_iris(return_X_y=True)
     params = Params(task="classification", classes=3, tables=4, depth=2)
     frame = Frame(("a", "b", "c", "d"), np.ascontiguousarray(X.T), label=y.astype(np.float64))
@@ -213,19 +219,19 @@ def test_a_trained_model_of_classes(tmp_path: Path) -> None:
     assert (found == choose_likeliest_class(model.predict(X.T))).all()
 
 
-def test_an_objective_of_ones_own_has_no_meaning_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_objective_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     class Doubtful(Classification):
         name = "doubtful"
 
     monkeypatch.setitem(OBJECTIVES, "doubtful", Doubtful())
-    model = replace(model_of("two classes"), task="doubtful")
+    model = replace(make_model("two classes"), task="doubtful")
     for convert in (to_onnx, to_catboost):
         with pytest.raises(ModelError, match="doubtful: "):
             convert(model)
 
 
-def test_without_onnx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_onnx_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(UnavailableError, match=r"pip install 'privet\[export\]'"):
-        save_onnx(model_of("regression"), tmp_path / "model.onnx")
+        save_onnx(make_model("regression"), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())

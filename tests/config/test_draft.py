@@ -1,4 +1,4 @@
-"""A job on its way round: seats that are open, filled in, and filled in twice."""
+"""Job drafts: entries that are open, filled in, and filled in twice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from privet.config.job import Job
 from privet.config.members import format_settings_digest, join_names
 from privet.errors import DisagreementError, ParameterError
 
-BY_HAND = """\
+DRAFT = """\
 # Agreed on in May.
 name = "churn"
 task = "classification"
@@ -32,46 +32,46 @@ KEYS = {name: letter * 64 for name, letter in (("bank", "a"), ("shop", "b"), ("d
 
 
 @pytest.fixture
-def by_hand(tmp_path: Path) -> JobDraft:
+def draft(tmp_path: Path) -> JobDraft:
     path = tmp_path / "job.toml"
-    path.write_text(BY_HAND.replace("{shop}", KEYS["shop"]))
+    path.write_text(DRAFT.replace("{shop}", KEYS["shop"]))
     return JobDraft.read(path)
 
 
-def filled(job: JobDraft, *names: str) -> JobDraft:
+def fill_in(job: JobDraft, *names: str) -> JobDraft:
     for number, name in enumerate(names, start=7410):
         job = job.with_entry(name, f"{name}.example:{number}", KEYS[name])
     return job
 
 
-def test_a_job_by_hand_may_leave_seats_open(by_hand: JobDraft) -> None:
-    """Comments, and how it is written, stay; so does what is beside a seat."""
-    assert by_hand.open_names == ["bank", "dealer"]
+def test_draft_may_have_open_entries(draft: JobDraft) -> None:
+    """Comments, layout and other keys of an entry stay unchanged."""
+    assert draft.open_names == ["bank", "dealer"]
     with pytest.raises(ParameterError, match="the seats of bank and dealer are not filled in yet"):
-        Job.read(by_hand.display_name)
-    whole = filled(by_hand, "bank", "dealer")
+        Job.read(draft.display_name)
+    complete = fill_in(draft, "bank", "dealer")
     for line in ("# Agreed on in May.", "# a notary", "# has the label", "{ income = 1 }"):
-        assert line in whole.text
-    assert whole.open_names == []
-    assert whole.to_job().get_entry("dealer").fingerprint == KEYS["dealer"]
-    assert whole.to_job().monotone == {"bank": {"income": 1}}
+        assert line in complete.text
+    assert complete.open_names == []
+    assert complete.to_job().get_entry("dealer").fingerprint == KEYS["dealer"]
+    assert complete.to_job().monotone == {"bank": {"income": 1}}
 
 
-def test_seats_come_together_in_any_order(by_hand: JobDraft) -> None:
-    bank = filled(by_hand, "bank")
-    dealer = filled(by_hand, "dealer").with_entry("dealer", "d.example:7400", KEYS["dealer"])
+def test_entries_merge_in_any_order(draft: JobDraft) -> None:
+    bank = fill_in(draft, "bank")
+    dealer = fill_in(draft, "dealer").with_entry("dealer", "d.example:7400", KEYS["dealer"])
     assert bank.merge(dealer).text == dealer.merge(bank).text
     assert bank.merge(bank) == bank
-    assert bank.merge(by_hand) == bank
+    assert bank.merge(draft) == bank
 
 
-def test_a_seat_with_another_key_is_refused(by_hand: JobDraft) -> None:
-    ours = filled(by_hand, "bank")
-    other = by_hand.with_entry("bank", "bank.example:7410", "d" * 64)
+def test_entry_with_another_key_is_rejected(draft: JobDraft) -> None:
+    local = fill_in(draft, "bank")
+    other = draft.with_entry("bank", "bank.example:7410", "d" * 64)
     with pytest.raises(DisagreementError, match="the seat of bank is filled in twice") as error:
-        ours.merge(other)
+        local.merge(other)
     assert error.value.peer == "bank"
-    assert ours.merge(other, ["bank"]).entries["bank"]["fingerprint"] == "d" * 64
+    assert local.merge(other, ["bank"]).entries["bank"]["fingerprint"] == "d" * 64
 
 
 @pytest.mark.parametrize(
@@ -83,16 +83,16 @@ def test_a_seat_with_another_key_is_refused(by_hand: JobDraft) -> None:
         ("[dealer]", 'export = "shop"\n[dealer]', "export: .*shop there"),
     ],
 )
-def test_nothing_but_seats_may_differ(
-    by_hand: JobDraft, old: str, new: str, complaint: str
+def test_drafts_may_differ_only_in_entries(
+    draft: JobDraft, old: str, new: str, complaint: str
 ) -> None:
-    sent = JobDraft(by_hand.text.replace(old, new), "sent.toml")
+    received = JobDraft(draft.text.replace(old, new), "received.toml")
     with pytest.raises(DisagreementError, match=f"are not the same job: .*{complaint}"):
-        by_hand.merge(sent)
+        draft.merge(received)
 
 
-def test_one_digest_for_terms_addresses_and_keys(by_hand: JobDraft) -> None:
-    job = filled(by_hand, "bank", "dealer")
+def test_digest_covers_settings_addresses_and_keys(draft: JobDraft) -> None:
+    job = fill_in(draft, "bank", "dealer")
     others = [
         job.with_entry("bank", "bank.example:1", KEYS["bank"]),
         job.with_entry("bank", "bank.example:7410", "d" * 64),
@@ -103,22 +103,24 @@ def test_one_digest_for_terms_addresses_and_keys(by_hand: JobDraft) -> None:
         format_settings_digest(each.to_job().list_agreed_settings()) for each in (job, *others)
     }
     assert len(digests) == 5
-    again = JobDraft(job.text.replace("# Agreed on in May.", 'recipient = "bank"  # said twice'))
+    again = JobDraft(
+        job.text.replace("# Agreed on in May.", 'recipient = "bank"  # set explicitly')
+    )
     assert format_settings_digest(again.to_job().list_agreed_settings()) == format_settings_digest(
         job.to_job().list_agreed_settings()
     )
 
 
-def test_two_at_one_address_are_refused(by_hand: JobDraft) -> None:
+def test_duplicate_address_is_rejected(draft: JobDraft) -> None:
     with pytest.raises(ParameterError, match="two have the same of addresses"):
-        by_hand.with_entry("bank", "shop.example:7402", KEYS["bank"])
+        draft.with_entry("bank", "shop.example:7402", KEYS["bank"])
 
 
-def test_half_a_seat_is_a_mistake_and_no_open_one(by_hand: JobDraft) -> None:
-    half = JobDraft(by_hand.text.replace(f'fingerprint = "{KEYS["shop"]}"', ""))
+def test_half_filled_entry_is_not_open(draft: JobDraft) -> None:
+    half = JobDraft(draft.text.replace(f'fingerprint = "{KEYS["shop"]}"', ""))
     with pytest.raises(ParameterError, match=r"participants.1.fingerprint: is required"):
         half.make_placeholder_job()
 
 
-def test_names_in_a_sentence() -> None:
+def test_join_names() -> None:
     assert [join_names(["a", "b", "c"][:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]

@@ -1,4 +1,4 @@
-"""An audit log: added to by anybody, and whatever else is done to it shows."""
+"""The audit log: several writers can append, and every other change is detected."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_records_are_added(log: AuditLog) -> None:
     assert log.path.stat().st_mode & 0o777 == 0o600
 
 
-def test_every_change_shows(log: AuditLog) -> None:
-    """A flipped bit anywhere, in the last line, too, which only its own digest stands for."""
+def test_every_bit_flip_is_detected(log: AuditLog) -> None:
+    """Flip bits anywhere, also in the last line, which only its own digest protects."""
     content = log.path.read_bytes()
     last = content.rstrip(b"\n").rindex(b"\n")
     chance = random.Random(0)
@@ -50,7 +50,7 @@ def test_every_change_shows(log: AuditLog) -> None:
             log.verify()
 
 
-def test_a_last_line_that_is_written_anew_shows_by_a_head_alone(log: AuditLog) -> None:
+def test_rewritten_last_line_is_detected_only_by_a_head(log: AuditLog) -> None:
     head, lines = log.verify().last_digest, log.path.read_bytes().splitlines(keepends=True)
     log.path.write_bytes(b"".join(lines[:-1]))
     log.append("began", session="another")
@@ -63,7 +63,7 @@ def test_a_last_line_that_is_written_anew_shows_by_a_head_alone(log: AuditLog) -
         log.verify(head)
 
 
-def test_lines_of_earlier_versions_have_no_digest_of_their_own(tmp_path: Path) -> None:
+def test_lines_of_earlier_versions_have_no_own_digest(tmp_path: Path) -> None:
     path, previous = tmp_path / "audit.log", "0" * 64
     for number in (1, 2):
         line = json.dumps({"number": number, "event": "began", "previous": previous}).encode()
@@ -78,24 +78,24 @@ def test_lines_of_earlier_versions_have_no_digest_of_their_own(tmp_path: Path) -
     without = content[: content.rindex(b', "own"')] + b"}\n"
     log.append("began")
     assert log.verify().n_records == 4
-    # From the first line that has one on, all have.
+    # After the first line with a digest, every line must have one.
     previous = hashlib.sha256(content[:-1].rpartition(b"\n")[2]).hexdigest()
     lacking = json.dumps({"number": 4, "event": "began", "previous": previous}).encode()
     path.write_bytes(content + lacking + b"\n")
     with pytest.raises(DataError, match="line 4 was changed"):
         log.verify()
-    path.write_bytes(without)  # of which nobody can tell that it had one
+    path.write_bytes(without)  # no later line shows that it had one
     assert log.verify().n_records == 3
 
 
 @pytest.mark.parametrize("head", ["", "e", "0123456", "0123456g", "01234567 ", "0" * 65, "E" * 8])
-def test_a_head_of_too_few_digits_is_none(log: AuditLog, head: str) -> None:
+def test_short_or_invalid_head_is_rejected(log: AuditLog, head: str) -> None:
     with pytest.raises(ParameterError, match="or at least the first 8"):
         log.verify(head)
     assert log.verify(log.verify().last_digest[:8]).n_records == 5
 
 
-def test_a_line_that_lacks_its_end_alone_is_whole(log: AuditLog) -> None:
+def test_last_line_without_a_newline_is_complete(log: AuditLog) -> None:
     log.path.write_bytes(log.path.read_bytes()[:-1])
     assert log.verify().n_truncated == 0
     log.append("began", session="later")
@@ -104,7 +104,7 @@ def test_a_line_that_lacks_its_end_alone_is_whole(log: AuditLog) -> None:
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_lines_left_out_put_in_or_moved_show(log: AuditLog, place: int) -> None:
+def test_removed_inserted_and_moved_lines_are_detected(log: AuditLog, place: int) -> None:
     lines = log.path.read_bytes().splitlines(keepends=True)
     for changed in (
         lines[:place] + lines[place + 1 :],
@@ -116,7 +116,7 @@ def test_lines_left_out_put_in_or_moved_show(log: AuditLog, place: int) -> None:
             log.verify()
 
 
-def test_an_end_that_was_cut_off_shows_by_a_head(log: AuditLog) -> None:
+def test_truncation_is_detected_by_a_head(log: AuditLog) -> None:
     head = log.verify().last_digest
     lines = log.path.read_bytes().splitlines(keepends=True)
     log.path.write_bytes(b"".join(lines[:-1]))
@@ -126,8 +126,8 @@ def test_an_end_that_was_cut_off_shows_by_a_head(log: AuditLog) -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 20, -1])
-def test_a_power_cut_is_noted(log: AuditLog, kept: int) -> None:
-    """Whatever was left of the line that was being written stays, and is followed."""
+def test_incomplete_line_is_recorded(log: AuditLog, kept: int) -> None:
+    """The rest of the interrupted line stays, and the next line records it."""
     lines = log.path.read_bytes().splitlines(keepends=True)
     log.path.write_bytes(b"".join(lines[:-1]) + lines[-1][:-1][:kept])
     log.append("began", session="later")
@@ -136,7 +136,7 @@ def test_a_power_cut_is_noted(log: AuditLog, kept: int) -> None:
     assert [record["event"] for record in log.iter_records()][-2:] == ["torn", "began"]
 
 
-def test_many_at_once(tmp_path: Path) -> None:
+def test_concurrent_writers(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     add = "import sys; from privet.storage.journal import AuditLog\n"
     add += "for _ in range(40): AuditLog(sys.argv[1]).append('began')"
@@ -146,25 +146,23 @@ def test_many_at_once(tmp_path: Path) -> None:
     assert AuditLog(path).verify().n_records == 120
 
 
-def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_log_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="the audit log cannot be written: Is a directory"):
         AuditLog(tmp_path).append("began")
     with pytest.raises(DataError, match="No such file"):
         AuditLog(tmp_path / "none").verify()
 
 
-def test_a_disk_that_fills_while_a_record_is_written(
-    log: AuditLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is left of it, and what is added later follows what was there."""
+def test_full_disk_leaves_no_partial_record(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failed record is removed, and a later one follows the earlier lines."""
     before, write = log.path.read_bytes(), os.write
-    room = iter([7])
+    free_bytes = iter([7])
 
     def fill(descriptor: int, content: bytes) -> int:
-        left = next(room, 0)
-        if not left:
+        n_free = next(free_bytes, 0)
+        if not n_free:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return write(descriptor, content[:left])
+        return write(descriptor, content[:n_free])
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", fill)
@@ -175,8 +173,8 @@ def test_a_disk_that_fills_while_a_record_is_written(
     assert log.verify().n_records == 6
 
 
-def test_a_cut_line_whose_end_was_written(log: AuditLog) -> None:
-    """As by a power cut in the middle of telling of it."""
+def test_incomplete_line_with_a_newline(log: AuditLog) -> None:
+    """This happens if power fails while the next line records the incomplete one."""
     with log.path.open("ab") as file:
         file.write(b'{"number": 6, "ev\n')
     log.append("began", session="6")

@@ -1,4 +1,4 @@
-"""Records of runs: written by one process, read by another while they grow."""
+"""Journals of runs: one process writes, another reads while they grow."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from privet.storage import journal
 from privet.storage.journal import JournalReader, JournalWriter, list_journals
 
 
-def test_lines_are_read_once_and_whole(tmp_path: Path) -> None:
-    record = JournalWriter(tmp_path, "train")
+def test_complete_lines_are_read_once(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path, "train")
     (path,) = list_journals(tmp_path)
-    file = JournalReader(path)
-    record.append({"event": "began"})
-    record.append({"event": "table", "table": 1})
-    assert [line["event"] for line in file.read_new_records()] == ["began", "table"]
-    assert file.read_new_records() == []
+    reader = JournalReader(path)
+    writer.append({"event": "began"})
+    writer.append({"event": "table", "table": 1})
+    assert [line["event"] for line in reader.read_new_records()] == ["began", "table"]
+    assert reader.read_new_records() == []
     with path.open("ab") as more:
         more.write(b'{"event": "half')
         more.flush()
-        assert file.read_new_records() == []
+        assert reader.read_new_records() == []
         more.write(b'"}\nnonsense\n[1]\n')
-    assert file.read_new_records() == [{"event": "half"}]
+    assert reader.read_new_records() == [{"event": "half"}]
 
 
-def test_how_a_run_stands_is_said_anew(tmp_path: Path) -> None:
-    record = JournalWriter(tmp_path, "train")
-    file = JournalReader(record.path)
-    assert file.read_new_progress() is None
+def test_progress_is_replaced(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path, "train")
+    reader = JournalReader(writer.path)
+    assert reader.read_new_progress() is None
     for level in (1, 2):
-        record.write_progress({"level": level})
-    assert file.read_new_progress() == {"level": 2}
-    assert file.read_new_progress() is None
+        writer.write_progress({"level": level})
+    assert reader.read_new_progress() == {"level": 2}
+    assert reader.read_new_progress() is None
 
 
-def test_only_the_owner_can_read_them(tmp_path: Path) -> None:
-    record = JournalWriter(tmp_path, "train")
-    record.write_progress({})
+def test_only_the_owner_can_read_journals(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path, "train")
+    writer.write_progress({})
     for path in (tmp_path / "runs").iterdir():
         assert path.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, None])
-def test_a_run_goes_on_as_long_as_its_process(tmp_path: Path, number: int | None) -> None:
+def test_run_is_running_while_its_process_lives(tmp_path: Path, number: int | None) -> None:
     code = (
         "import sys\nfrom privet.storage.journal import JournalWriter\n"
         f"record = JournalWriter({str(tmp_path)!r}, 'train')\nprint(flush=True)\nsys.stdin.read()"
@@ -69,22 +69,22 @@ def test_a_run_goes_on_as_long_as_its_process(tmp_path: Path, number: int | None
     assert not JournalReader(path).is_running()
 
 
-def test_the_newest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newest_journals_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "MAX_RUNS", 3)
     folder = tmp_path / "runs"
     folder.mkdir()
     for number in range(5):
         (folder / f"2020010{number}T000000-train-0.jsonl").write_text("")
         (folder / f"2020010{number}T000000-train-0.now").write_text("")
-    record = JournalWriter(tmp_path, "train")
-    record.close()
-    left = [path.name[:8] for path in list_journals(tmp_path)]
-    assert left[:2] == ["20200103", "20200104"]
-    assert len(left) == 3
+    writer = JournalWriter(tmp_path, "train")
+    writer.close()
+    kept = [path.name[:8] for path in list_journals(tmp_path)]
+    assert kept[:2] == ["20200103", "20200104"]
+    assert len(kept) == 3
     assert len(list(folder.glob("*.now"))) == 2
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_unwritable_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(UnavailableError, match="runs"):
         JournalWriter(tmp_path, "train")

@@ -9,7 +9,7 @@ from privet import UnavailableError
 from privet.filesystem import append_durably, check_writable, prepare_output, write_atomically
 
 
-def test_a_place_that_can_be_written(tmp_path: Path) -> None:
+def test_writable_path(tmp_path: Path) -> None:
     check_writable(tmp_path / "new")
     write_atomically(tmp_path / "new", b"1")
     check_writable(tmp_path / "new")
@@ -17,7 +17,7 @@ def test_a_place_that_can_be_written(tmp_path: Path) -> None:
     assert (tmp_path / "new").read_bytes() == b"2"
 
 
-def test_places_that_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_paths_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnavailableError, match="not a file but something else"):
         check_writable(tmp_path)
     with pytest.raises(UnavailableError, match="/dev/null is not a file"):
@@ -26,13 +26,13 @@ def test_places_that_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         check_writable(tmp_path / "nowhere" / "file")
     with pytest.raises(UnavailableError, match="nowhere is not a directory"):
         write_atomically(tmp_path / "nowhere" / "file", b"")
-    # As root everything can be written to, so the answer of the system is replaced.
+    # Root can write everything, so the check is replaced.
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(UnavailableError, match="cannot be written to"):
         check_writable(tmp_path / "file")
 
 
-def test_links_and_permissions_stay(tmp_path: Path) -> None:
+def test_links_and_permissions_are_kept(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"old")
     (tmp_path / "link").symlink_to("target")
     before = os.umask(0o027)
@@ -45,7 +45,7 @@ def test_links_and_permissions_stay(tmp_path: Path) -> None:
     assert (tmp_path / "target").stat().st_mode & 0o777 == 0o640
 
 
-def test_a_file_is_extended_from_where_it_is_sound(
+def test_append_truncates_an_interrupted_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"
@@ -62,14 +62,14 @@ def test_a_file_is_extended_from_where_it_is_sound(
     assert path.read_bytes().startswith(b"sound and")
 
 
-def test_what_a_killed_process_left_goes(tmp_path: Path) -> None:
+def test_temporary_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "report [1].json"
     path.write_text("whole")
-    left = tmp_path / ".report [1].json.0123abcd"
+    leftover = tmp_path / ".report [1].json.0123abcd"
     others = [tmp_path / name for name in (".report 1.json.0123abcd", ".report [1].json.old")]
-    for file in (left, *others):
+    for file in (leftover, *others):
         file.touch()
     prepare_output(path)
-    assert not left.exists()
+    assert not leftover.exists()
     assert path.read_text() == "whole"
     assert all(file.exists() for file in others)

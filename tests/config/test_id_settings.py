@@ -1,4 +1,4 @@
-"""What a job says of ids, and what participants make of it."""
+"""The id settings of a job, and how participants apply them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def with_ids(job: Path, text: str, align: bool = True) -> Job:
     return Job.read(job)
 
 
-def test_without_a_word_ids_are_compared_as_they_are(job: Path) -> None:
+def test_defaults_compare_ids_unchanged(job: Path) -> None:
     found = Job.read(job)
     assert not found.align
     assert (found.ids.parts, found.ids.rules_by_part) == (["id"], [[]])
@@ -41,7 +41,7 @@ def test_without_a_word_ids_are_compared_as_they_are(job: Path) -> None:
 def test_rules_for_all_parts_or_for_some(job: Path, text: str, rules: list[list[str]]) -> None:
     found = with_ids(job, text)
     assert found.ids.rules_by_part == rules
-    assert Job.parse(found.model_dump()) == found  # as a model's part keeps it
+    assert Job.parse(found.model_dump()) == found  # as a model part stores it
 
 
 @pytest.mark.parametrize(
@@ -58,30 +58,30 @@ def test_rules_for_all_parts_or_for_some(job: Path, text: str, rules: list[list[
         ("most = 1", r"ids\.most: is not known"),
     ],
 )
-def test_what_is_none(job: Path, text: str, complaint: str) -> None:
+def test_invalid_settings_are_rejected(job: Path, text: str, complaint: str) -> None:
     with pytest.raises(ParameterError, match=complaint):
         with_ids(job, text)
 
 
 @pytest.mark.parametrize("text", ["minimum = 5", "padded = 1000", "most_alignments = 3"])
-def test_limits_are_for_alignments(job: Path, text: str) -> None:
+def test_limits_require_alignment(job: Path, text: str) -> None:
     key = text.split()[0]
     with pytest.raises(ParameterError, match=rf"ids\.{key}: is for jobs that say align = true"):
         with_ids(job, text, align=False)
 
 
-def test_all_of_it_is_agreed_on_and_limits_may_change(job: Path) -> None:
+def test_limits_are_agreed_but_not_in_the_digest(job: Path) -> None:
     one = Job.read(job)
     other = with_ids(job, "minimum = 5\npadded = 1000\nmost_alignments = 3")
-    terms = {"align", "ids.parts", "ids.normalise"}
-    limits = {"ids.minimum", "ids.padded", "ids.most_alignments"}
-    assert terms <= set(one.list_digest_settings())
-    assert terms | limits <= set(one.list_agreed_settings())
+    digest_keys = {"align", "ids.parts", "ids.normalise"}
+    mutable_keys = {"ids.minimum", "ids.padded", "ids.most_alignments"}
+    assert digest_keys <= set(one.list_digest_settings())
+    assert digest_keys | mutable_keys <= set(one.list_agreed_settings())
     aligned = one.model_copy(update={"align": True})
     assert aligned.digest == other.digest != one.digest
 
 
-def test_as_many_columns_as_an_id_has_parts(job: Path) -> None:
+def test_number_of_id_columns_must_match_the_parts(job: Path) -> None:
     found = with_ids(job, 'parts = ["name", "born"]')
     path = job.parent / "bank" / "party.toml"
     with pytest.raises(ParameterError, match=r"data\.id: names id, and an id of the job has 2 par"):
@@ -101,13 +101,13 @@ def test_as_many_columns_as_an_id_has_parts(job: Path) -> None:
         PartyConfig.load(path).read_rows(found)
 
 
-def test_rules_make_the_keys_that_are_compared(job: Path) -> None:
+def test_rules_normalise_the_match_keys(job: Path) -> None:
     found = with_ids(job, 'normalise = ["digits"]', align=False)
     ids = PartyConfig.load(job.parent / "bank" / "party.toml").read_ids(found)
     assert ids.tolist()[:2] == ["1-0", "1-1"]
     assert ids.match_keys.to_pylist()[:2] == ["10", "11"]
 
 
-def test_each_part_has_its_rules() -> None:
-    terms = IdSettings(parts=["a", "b"], normalise={"a": ["strip"]})
-    assert terms.list_digest_settings()["ids.normalise"] == {"a": ["strip"], "b": []}
+def test_digest_settings_list_the_rules_of_each_part() -> None:
+    settings = IdSettings(parts=["a", "b"], normalise={"a": ["strip"]})
+    assert settings.list_digest_settings()["ids.normalise"] == {"a": ["strip"], "b": []}

@@ -28,31 +28,31 @@ ENCODERS = (
     cuts=st.lists(st.sets(FINITE | st.just(-np.inf), max_size=6), min_size=4, max_size=4),
     weights=st.tuples(POSITIVE, POSITIVE, st.lists(POSITIVE, max_size=3)),
 )
-def test_all_is_read_back(
+def test_record_is_read_back_exactly(
     cuts: list[set[float]], weights: tuple[float, float, list[float]]
 ) -> None:
     thresholds = np.full((4, 6), np.inf)
-    for row, found in zip(thresholds, cuts, strict=True):
-        row[: len(found)] = sorted(found)
+    for row, cut_values in zip(thresholds, cuts, strict=True):
+        row[: len(cut_values)] = sorted(cut_values)
     largest, mean, by_class = weights
     weighting = WeightNormaliser(WeightMean(largest, mean), tuple(by_class))
-    kind = ColumnType("time", "%H")
-    learned = TableEncoding("bank", ENCODERS, thresholds, ("no", "yes"), kind, weighting)
-    read = TableEncodingRecord.from_json(
-        TableEncodingRecord.from_encoding(learned).model_dump_json().encode()
+    label_type = ColumnType("time", "%H")
+    encoding = TableEncoding("bank", ENCODERS, thresholds, ("no", "yes"), label_type, weighting)
+    loaded = TableEncodingRecord.from_json(
+        TableEncodingRecord.from_encoding(encoding).model_dump_json().encode()
     )
-    np.testing.assert_array_equal(read.thresholds, thresholds)  # to the last bit
-    assert (read.owner, read.encoders, read.classes) == ("bank", ENCODERS, ("no", "yes"))
-    assert (read.label_type, read.weighting) == (kind, weighting)
+    np.testing.assert_array_equal(loaded.thresholds, thresholds)  # to the last bit
+    assert (loaded.owner, loaded.encoders, loaded.classes) == ("bank", ENCODERS, ("no", "yes"))
+    assert (loaded.label_type, loaded.weighting) == (label_type, weighting)
 
 
-def test_of_a_passive_participant() -> None:
-    learned = TableEncoding("shop", (), np.empty((0, 7)))
-    read = TableEncodingRecord.from_json(
-        TableEncodingRecord.from_encoding(learned).model_dump_json().encode()
+def test_record_of_a_passive_participant() -> None:
+    encoding = TableEncoding("shop", (), np.empty((0, 7)))
+    loaded = TableEncodingRecord.from_json(
+        TableEncodingRecord.from_encoding(encoding).model_dump_json().encode()
     )
-    assert read.thresholds.shape == (0, 7)
-    assert (read.classes, read.label_type, read.weighting) == ((), None, None)
+    assert loaded.thresholds.shape == (0, 7)
+    assert (loaded.classes, loaded.label_type, loaded.weighting) == ((), None, None)
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_of_a_passive_participant() -> None:
         ("more", 1, "more"),
     ],
 )
-def test_damage(key: str, value: Any, complaint: str) -> None:
-    learned = TableEncoding("shop", ENCODERS[:1], np.array([[0.5, np.inf]]))
-    record = json.loads(TableEncodingRecord.from_encoding(learned).model_dump_json())
+def test_damaged_records_are_rejected(key: str, value: Any, complaint: str) -> None:
+    encoding = TableEncoding("shop", ENCODERS[:1], np.array([[0.5, np.inf]]))
+    record = json.loads(TableEncodingRecord.from_encoding(encoding).model_dump_json())
     with pytest.raises(ModelError, match=complaint):
         TableEncodingRecord.from_json(json.dumps({**record, key: value}).encode())

@@ -19,8 +19,8 @@ columns = arrays(np.float64, st.integers(0, 60), elements=cells)
 bucket_counts = st.integers(2, 12) | st.just(256)
 
 
-def by_values(column: FloatArray, buckets: int) -> FloatArray:
-    """Choose thresholds by the distinct values and their counts, as the specification says it."""
+def choose_by_distinct_values(column: FloatArray, buckets: int) -> FloatArray:
+    """Choose thresholds from the distinct values and their counts, as in the specification."""
     values, counts = np.unique(column, return_counts=True)
     if len(values) and np.isnan(values[-1]):
         values = np.concatenate(([-np.inf], values[:-1]))
@@ -46,37 +46,37 @@ def by_values(column: FloatArray, buckets: int) -> FloatArray:
 
 
 @given(columns, bucket_counts)
-def test_thresholds_are_those_of_distinct_values(column: FloatArray, buckets: int) -> None:
+def test_thresholds_match_the_specification(column: FloatArray, buckets: int) -> None:
     found = find_thresholds(column, buckets)
-    np.testing.assert_array_equal(found, by_values(column, buckets))
+    np.testing.assert_array_equal(found, choose_by_distinct_values(column, buckets))
 
 
 @given(columns, bucket_counts)
-def test_laws(column: FloatArray, buckets: int) -> None:
+def test_bucket_invariants(column: FloatArray, buckets: int) -> None:
     thresholds = find_thresholds(column, buckets)
     bucket = find_buckets(column, thresholds)
     present = np.unique(column)  # NaN last, once
 
     assert len(thresholds) <= buckets - 1
     assert (np.diff(thresholds) > 0).all()
-    # Every bucket holds something, so no candidate but the padding is idle.
+    # No bucket is empty, so every candidate except the padding splits the samples.
     assert set(bucket) == set(range(len(thresholds) + 1)) or not len(column)
-    # Passing the test `x < t_b`, or being missing, is lying in bucket b or below.
+    # A value with `x < t_b`, or a missing one, lies in bucket b or below.
     for b, threshold in enumerate(thresholds):
         assert (((column < threshold) | np.isnan(column)) == (bucket <= b)).all()
-    # Equal values share a bucket, larger ones never lie below smaller ones, missing ones at 0.
+    # Equal values share a bucket, larger values have no lower bucket, missing values have 0.
     for value in present:
         same = np.isnan(column) if np.isnan(value) else column == value
         assert len(set(bucket[same])) == 1
     finite_bucket = bucket[~np.isnan(column)][np.argsort(column[~np.isnan(column)])]
     assert (np.diff(finite_bucket.astype(int)) >= 0).all()
     assert (bucket[np.isnan(column)] == 0).all()
-    # There are as many buckets as there can be.
+    # The bucket count is as large as possible.
     assert len(thresholds) == max(0, min(len(present), buckets) - 1)
 
 
 @given(columns, bucket_counts.filter(lambda b: b > 2))
-def test_missing_values_can_be_told_from_all_others(column: FloatArray, buckets: int) -> None:
+def test_missing_values_have_a_separate_bucket(column: FloatArray, buckets: int) -> None:
     column = np.concatenate((column, [np.nan, 1.0]))
     assert find_thresholds(column, buckets)[0] == -np.inf
     with_two = find_thresholds(column, 2)
@@ -85,7 +85,7 @@ def test_missing_values_can_be_told_from_all_others(column: FloatArray, buckets:
 
 @pytest.mark.parametrize("n_samples", [64, 1000, 1001])
 @pytest.mark.parametrize("buckets", [2, 3, 10, 32])
-def test_distinct_values_fall_evenly(n_samples: int, buckets: int) -> None:
+def test_distinct_values_fill_buckets_evenly(n_samples: int, buckets: int) -> None:
     column = np.random.default_rng(0).permutation(n_samples).astype(float)
     sizes = np.bincount(find_buckets(column, find_thresholds(column, buckets)))
     assert len(sizes) == buckets
@@ -93,32 +93,32 @@ def test_distinct_values_fall_evenly(n_samples: int, buckets: int) -> None:
 
 
 @pytest.mark.parametrize("n_missing", [1, 100, 500])
-def test_what_is_not_missing_falls_evenly(n_missing: int) -> None:
+def test_present_values_fill_buckets_evenly(n_missing: int) -> None:
     column = np.concatenate((np.full(n_missing, np.nan), np.arange(700.0)))
     sizes = np.bincount(find_buckets(column, find_thresholds(column, 8)))
     assert sizes.tolist() == [n_missing] + [100] * 7
 
 
-def test_a_heavy_value_takes_one_bucket_and_leaves_the_rest_to_others() -> None:
+def test_frequent_value_fills_only_one_bucket() -> None:
     column = np.concatenate((np.zeros(900), np.arange(1.0, 101.0)))
     sizes = np.bincount(find_buckets(column, find_thresholds(column, 5)))
     assert sizes.tolist() == [900, 25, 25, 25, 25]
 
 
-def test_a_rare_flag_is_not_lost() -> None:
+def test_rare_value_has_a_bucket() -> None:
     column = np.zeros(10_000)
     column[17] = 1.0
     assert find_thresholds(column, 32).tolist() == [0.5]
 
 
-def test_neighbouring_doubles_are_parted() -> None:
+def test_neighbouring_doubles_are_separated() -> None:
     low = 1.0
     high = np.nextafter(low, 2.0)
     (threshold,) = find_thresholds(np.array([low, high]), 4)
     assert low < threshold <= high
 
 
-def test_columns_of_one_owner() -> None:
+def test_bucket_columns() -> None:
     columns = np.array([[1.0, 2.0, 3.0], [7.0, 7.0, 7.0], [np.nan, 5.0, np.nan]])
     bucketed = bucket_columns("bank", ["a", "b", "c"], columns, 4)
     assert bucketed.buckets.tolist() == [[0, 1, 2], [0, 0, 0], [0, 1, 0]]
@@ -137,11 +137,11 @@ def test_256_buckets_fit_their_type() -> None:
     assert bucket.max() == 255
 
 
-def test_an_infinite_value_is_named() -> None:
+def test_infinite_value_is_rejected() -> None:
     with pytest.raises(DataError, match="bank: column 'b', row 2 is infinite"):
         bucket_columns("bank", ["a", "b"], np.array([[1.0, 2.0], [1.0, -np.inf]]), 4)
 
 
-def test_names_and_columns_must_pair_up() -> None:
+def test_name_count_must_match_columns() -> None:
     with pytest.raises(DataError, match="bank: 1 column names for 2 columns"):
         bucket_columns("bank", ["a"], np.ones((2, 3)), 4)

@@ -54,8 +54,8 @@ def bucketed(x: FloatArray, sizes: list[int], buckets: int = 8) -> list[Bucketed
 
 
 @pytest.mark.parametrize("sizes", [[3, 3], [2, 1, 3], [1, 1, 2, 2], [1] * 6, [5, 1], [3, 3, 0]])
-def test_a_regression_has_the_tests_of_the_reference(sizes: list[int]) -> None:
-    """2, 3, 4 and 6 parties; parties of one column; an active participant without features."""
+def test_regression_splits_match_reference(sizes: list[int]) -> None:
+    """2, 3, 4 and 6 parties; parties with one column; an active participant without features."""
     x = columns(6)
     label = 100 * label_of(x, "regression") + 7
     params = Params(task="regression", tables=3, depth=2, buckets=8, learning_rate=0.5)
@@ -68,7 +68,7 @@ def test_a_regression_has_the_tests_of_the_reference(sizes: list[int]) -> None:
     assert (model.feature == reference.feature).all()
     assert (model.bucket == reference.bucket).all()
     assert (model.threshold == reference.threshold).all()
-    # A quotient has an error of about 2^-15 of the label's unit; what is kept, n / 2 units more.
+    # A quotient's error is about 2^-15 of the label's unit; a stored value adds n / 2 units.
     bound = 512 * (2.0**-15 + len(sizes) / 2 * 2.0**-18)
     assert np.abs(model.leaf_values - reference.leaf_values).max() < bound
     assert federated.predictions is not None
@@ -80,7 +80,7 @@ def assert_rounded(
 ) -> None:
     """Predictions are the model's scores, rounded exactly, halves up."""
     assert unit is not None
-    # A classification's scores are rounded where they end, a regression's in its own unit.
+    # A classification's scores are rounded directly, a regression's in the label's unit.
     (start,) = unit.initial_scores if model.task == "regression" else (0.0,)
     (score,) = (model.predict_scores(x) - start) / unit.scale
     rounded = np.floor(score * 2.0**bits + 0.5) * 2.0**-bits * unit.scale + start
@@ -88,7 +88,7 @@ def assert_rounded(
     assert predictions == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
-def test_a_classification_is_as_good_as_the_reference() -> None:
+def test_classification_accuracy_matches_reference() -> None:
     x = columns(6)
     label = label_of(x, "classification")
     params = Params(task="classification", tables=6, depth=2, buckets=8, base_score=0.3)
@@ -96,8 +96,8 @@ def test_a_classification_is_as_good_as_the_reference() -> None:
     federated = train_federated(parties, label, params, "paper", new_columns=[x[:2], x[2:4], x[4:]])
     assert federated.predictions is not None
     plain = train_locally(parties, label, params).predict(x)
-    right = ((federated.predictions >= 0.5) == label).mean()
-    assert abs(right - ((plain >= 0.5) == label).mean()) <= 0.01
+    accuracy = ((federated.predictions >= 0.5) == label).mean()
+    assert abs(accuracy - ((plain >= 0.5) == label).mean()) <= 0.01
     assert np.abs(federated.predictions - plain).mean() < 0.02
     assert join_parts(federated.parts).base_score == pytest.approx([0.3], abs=2.0**-17)
 
@@ -112,7 +112,7 @@ def test_ties_missing_values_and_constants() -> None:
     parties = bucketed(x, [2, 2], buckets=16)
     model = train_locally(parties, label, params, "paper")
     plain = train_locally(parties, label, params)
-    assert 3 not in model.feature  # a constant has nothing to test
+    assert 3 not in model.feature  # a constant column has no split
     error, best = (np.mean((m.predict_scores(x) - label) ** 2) for m in (model, plain))
     assert error < 2 * best + 0.05 * np.var(label)
 
@@ -129,7 +129,7 @@ def trial(
     values = {"task": "classification", "tables": 2, "depth": 2, "buckets": 8, **changes}
     params = Params.parse(values)
     parties = bucketed(x, sizes, params.buckets)
-    federation = TrainingSpec(
+    training_spec = TrainingSpec(
         protocol,
         params,
         tuple(party.owner for party in parties),
@@ -141,22 +141,22 @@ def trial(
     label = label_of(x, params.task)
     labels = [None] * (len(sizes) - 1) + [label]
     inputs: list[tuple[TrainingData, FloatArray | None]] = [
-        (TrainingData(party, own), np.asarray(party.thresholds[:, :5]))
-        for party, own in zip(parties, labels, strict=True)
+        (TrainingData(party, party_label), np.asarray(party.thresholds[:, :5]))
+        for party, party_label in zip(parties, labels, strict=True)
     ]
-    return SimulatedTraining(federation, federation.make_plan(N), 5), inputs
+    return SimulatedTraining(training_spec, training_spec.make_plan(N), 5), inputs
 
 
 def within(steps: dict[str, Cost], step: str) -> Cost:
-    """What one step costs, with the steps inside it."""
+    """Return the cost of a step, including the steps inside it."""
     inside = [cost for name, cost in steps.items() if f"{name}/".startswith(f"{step}/")]
     return sum(inside, start=Cost())
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 @pytest.mark.parametrize("rate", [0.5, 1.0])
-def test_the_cost_is_as_computed(task: str, rate: float) -> None:
-    """Of every step, and of setting up and a table, from which costs are told beforehand."""
+def test_measured_cost_equals_counted_cost(task: str, rate: float) -> None:
+    """The measured cost equals the counted cost: of every step, and of the setup and a table."""
     program, inputs = trial([2, 1, 2], 0, task=task, learning_rate=rate)
     views = play(program, 3, inputs)
     steps = check_count(program, views)
@@ -167,21 +167,21 @@ def test_the_cost_is_as_computed(task: str, rate: float) -> None:
 
 
 def test_known_costs() -> None:
-    """Literally, as they were before a counter counted them."""
+    """Fixed values, which were computed without a counter."""
     owners = Ownership(tuple(k % 3 for k in range(8)), 2)
     params = Params(task="regression", depth=5, learning_rate=1.0)
-    federation = trial([2, 1, 2], 0)[0].training_spec
-    setup, table = count_training_cost(federation, Plan(params, owners, 16_512))
+    training_spec = trial([2, 1, 2], 0)[0].training_spec
+    setup, table = count_training_cost(training_spec, Plan(params, owners, 16_512))
     assert (setup, table) == (Cost(1, 264_192, 0), Cost(1237, 435_425_348, 113_338_765))
     owners = Ownership(tuple(k % 4 for k in range(30)), 3)
     params = Params(task="classification", depth=3, learning_rate=1.0)
-    federation = trial([2, 1, 1, 1], 0)[0].training_spec
-    setup, table = count_training_cost(federation, Plan(params, owners, 455))
+    training_spec = trial([2, 1, 1, 1], 0)[0].training_spec
+    setup, table = count_training_cost(training_spec, Plan(params, owners, 455))
     assert (setup, table) == (Cost(1, 10_920, 0), Cost(1035, 94_089_144, 10_887_088))
 
 
 def test_rounds_of_a_level_do_not_grow_with_features_or_nodes() -> None:
-    """As long as messages stay below the size from which an opening takes two delays."""
+    """Messages are below the size from which an opening takes two delays."""
 
     def rounds(n_features: int, n_nodes: int) -> int:
         params = Params(task="regression", depth=3, buckets=8)
@@ -194,40 +194,40 @@ def test_rounds_of_a_level_do_not_grow_with_features_or_nodes() -> None:
     assert rounds(16, 1) - rounds(8, 1) == 11
 
 
-def test_the_ledger_lists_what_the_paper_reveals_and_nothing_else() -> None:
+def test_ledger_contains_only_the_paper_s_disclosures() -> None:
     program, inputs = trial([2, 1, 2], 0)
     views = play(program, 3, inputs)
-    everybody = ("party1", "party2", "party3")
+    all_parties = ("party1", "party2", "party3")
     features = ("table/level/best bucket/argmin", "table/level/best feature/argmin")
     for view in views:
         assert [
             (e.disclosure, e.recipients, e.n_elements, e.step) for e in view.ledger.summarise()
         ] == [
-            ("best bucket of every feature", everybody, 5 * 2 * 2, features[0]),
-            ("split feature", everybody, 2 * 2, features[1]),
-            ("numbers within bounds", everybody, 2, "table/leaves/check"),
+            ("best bucket of every feature", all_parties, 5 * 2 * 2, features[0]),
+            ("split feature", all_parties, 2 * 2, features[1]),
+            ("numbers within bounds", all_parties, 2, "table/leaves/check"),
             ("predictions", ("party3",), 5, "predict"),
         ]
 
 
-def test_a_part_holds_its_own_thresholds_and_no_leaf_values() -> None:
+def test_part_contains_local_thresholds_and_no_leaf_values() -> None:
     program, inputs = trial([2, 1, 2], 0)
     parts = [result.part for result in simulate(program, 3, inputs).results]
-    whole = join_parts(parts)
+    model = join_parts(parts)
     for part in parts:
-        own = np.isin(
+        local = np.isin(
             part.feature, [j for j, f in enumerate(part.features) if f.owner == part.party]
         )
-        assert (np.isnan(part.threshold) == ~own).all()
-        assert ((part.bucket == -1) == ~own).all()
+        assert (np.isnan(part.threshold) == ~local).all()
+        assert ((part.bucket == -1) == ~local).all()
         assert (part.label_unit is None) == (part.party != "party3")
         # A share is uniform: as a number, it is nowhere near the leaf value.
         assert (
-            np.abs(part.encoding.decode(part.leaf_shares)).min() > np.abs(whole.leaf_values).max()
+            np.abs(part.encoding.decode(part.leaf_shares)).min() > np.abs(model.leaf_values).max()
         )
 
 
-def test_parts_of_different_models_do_not_join() -> None:
+def test_parts_of_different_models_are_rejected() -> None:
     program, inputs = trial([2, 1, 2], 0, tables=1)
     first, second, third = (result.part for result in simulate(program, 3, inputs).results)
     other = replace(second, feature=(second.feature + 1) % 5)
@@ -246,25 +246,25 @@ def ask(
 
 
 @pytest.mark.parametrize("recipient", [0, 2])
-def test_predictions_of_new_data_go_to_the_agreed_recipient(recipient: int) -> None:
+def test_only_the_recipient_receives_predictions(recipient: int) -> None:
     program, inputs = trial([2, 1, 2], 0, task="regression")
     parts = [result.part for result in simulate(program, 3, inputs).results]
     new = np.random.default_rng(3).normal(size=(5, 40))
     query = PredictionQuery("paper", OBJECTIVES["regression"], (2, 2, 40), 2, recipient, 12)
-    own = [new[:2], new[2:3], new[3:]]
-    data = list(zip(parts, own, strict=True))
+    split = [new[:2], new[2:3], new[3:]]
+    data = list(zip(parts, split, strict=True))
     outcome = simulate(partial(ask, query=query), 3, data)
     for index, result in enumerate(outcome.results):
         if index != recipient:
             assert result is None
     assert_rounded(outcome.results[recipient], join_parts(parts), new, 12, parts[2].label_unit)
-    told = [(e.disclosure, e.recipients) for e in outcome.ledgers[1].entries]
-    name = (f"party{recipient + 1}",)
-    unit = [("centre and scale of the label", name)] if recipient != 2 else []
-    assert told == [*unit, ("predictions", name)]
+    disclosures = [(e.disclosure, e.recipients) for e in outcome.ledgers[1].entries]
+    recipients = (f"party{recipient + 1}",)
+    unit = [("centre and scale of the label", recipients)] if recipient != 2 else []
+    assert disclosures == [*unit, ("predictions", recipients)]
 
 
-def test_columns_that_do_not_fit_a_part() -> None:
+def test_wrong_column_count_is_rejected() -> None:
     program, inputs = trial([2, 1, 2], 0, tables=1)
     part = simulate(program, 3, inputs).results[0].part
     with pytest.raises(ModelError, match="party1: 3 columns for 2 features"):
@@ -272,21 +272,21 @@ def test_columns_that_do_not_fit_a_part() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 3e7])
-def test_a_label_of_any_scale(scale: float) -> None:
+def test_label_unit_for_any_scale(scale: float) -> None:
     label = np.array([1.0, 2.0, 6.0]) * scale
     unit = LabelUnit.from_label(label, 3.0 * scale)
-    shrunk = unit.normalise(label)
-    typical, largest = np.sqrt(np.mean(shrunk**2)), np.abs(shrunk).max()
+    normalised = unit.normalise(label)
+    typical, largest = np.sqrt(np.mean(normalised**2)), np.abs(normalised).max()
     assert typical <= 0.5
     assert largest <= 4.0
     assert typical > 0.25 or largest > 2.0
-    assert unit.restore(shrunk[None])[0] == pytest.approx(label, rel=1e-12)
+    assert unit.restore(normalised[None])[0] == pytest.approx(label, rel=1e-12)
 
 
-def test_the_paper_cannot_divide_by_more_than_a_million() -> None:
+def test_paper_protocol_rejects_a_million_rows() -> None:
     params = Params(task="regression")
-    owners = ("party1", "party2")
-    federation = TrainingSpec("paper", params, owners, (Feature("x", "party1"),), 1, 12)
-    federation.make_plan((1 << 20) - 1)
+    parties = ("party1", "party2")
+    training_spec = TrainingSpec("paper", params, parties, (Feature("x", "party1"),), 1, 12)
+    training_spec.make_plan((1 << 20) - 1)
     with pytest.raises(ParameterError, match="protocol: paper divides by values up to 1048576"):
-        federation.make_plan(1 << 20)
+        training_spec.make_plan(1 << 20)

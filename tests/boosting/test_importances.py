@@ -1,4 +1,4 @@
-"""Mean absolute contributions to scores of validation rows, at the label's holder."""
+"""Mean absolute contributions to scores of validation rows, at the label holder."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ V = 100
 
 
 @dataclass(frozen=True)
-class Training:
-    """A training, with what comes after it."""
+class TrainingWithValidation:
+    """A training run, followed by the results on validation rows."""
 
     federation: TrainingSpec
     plan: Plan
@@ -42,19 +42,25 @@ class Training:
         )
 
 
-def telling(by: ExplainBy | None, **changes: Any) -> tuple[Training, list[TrainingData]]:
-    """Return a training of three that tells mean contributions on its last rows."""
+def make_program(
+    by: ExplainBy | None, **changes: Any
+) -> tuple[TrainingWithValidation, list[TrainingData]]:
+    """Return a program of three participants that reveals mean contributions of validation rows."""
     program, inputs = trial([2, 1, 3], 0, "masked", validation=V / N, depth=3, **changes)
-    federation = replace(program.training_spec, has_explanations=True, importances_by=by)
-    return Training(federation, federation.make_plan(N)), [own for own, _ in inputs]
+    training_spec = replace(program.training_spec, has_explanations=True, importances_by=by)
+    return TrainingWithValidation(training_spec, training_spec.make_plan(N)), [
+        data for data, _ in inputs
+    ]
 
 
-def in_the_clear(parts: list[Any], data: list[TrainingData], by: ExplainBy) -> FloatArray:
-    """Return the same of the joined model, (groups, outputs)."""
-    columns = np.concatenate([make_representative_values(own.columns, V) for own in data])
+def compute_plaintext_importances(
+    parts: list[Any], data: list[TrainingData], by: ExplainBy
+) -> FloatArray:
+    """Return the mean contributions of the joined model, (groups, outputs)."""
+    columns = np.concatenate([make_representative_values(party.columns, V) for party in data])
     found = explain_scores(join_parts(parts), columns).contributions
     if by == "participant":
-        ends = np.cumsum([0, *(len(own.columns.names) for own in data)])
+        ends = np.cumsum([0, *(len(party.columns.names) for party in data)])
         found = np.stack([found[:, a:b].sum(1) for a, b in pairwise(ends)], 1)
     means: FloatArray = np.abs(found).mean(axis=2).T
     return means
@@ -62,32 +68,32 @@ def in_the_clear(parts: list[Any], data: list[TrainingData], by: ExplainBy) -> F
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 @pytest.mark.parametrize("by", ["feature", "participant"])
-def test_they_are_those_of_the_joined_model(task: str, by: ExplainBy) -> None:
-    """To the unit that predictions are rounded to; the label's holder alone learns them."""
-    program, data = telling(by, task=task)
+def test_importances_match_the_joined_model(task: str, by: ExplainBy) -> None:
+    """They are accurate to the rounding unit of predictions; only the label holder learns them."""
+    program, data = make_program(by, task=task)
     views = play(program, 3, data)
     parts = [view.result[0] for view in views]
-    found = [view.result[1].importances for view in views]
-    assert found[:2] == [None, None]
-    assert len(found[2]) == (6 if by == "feature" else 3)
-    expected = in_the_clear(parts, data, by)
+    importances = [view.result[1].importances for view in views]
+    assert importances[:2] == [None, None]
+    assert len(importances[2]) == (6 if by == "feature" else 3)
+    expected = compute_plaintext_importances(parts, data, by)
     unit = parts[-1].label_unit.scale * 2.0**-program.federation.prediction_bits
     assert expected.max() > 20 * unit
-    assert np.abs(np.array(list(found[2].values())) - expected).max() < 1.5 * unit
+    assert np.abs(np.array(list(importances[2].values())) - expected).max() < 1.5 * unit
     for view in views:
         entries = [e for e in view.ledger.entries if e.disclosure == "mean absolute contributions"]
         assert [(e.recipients, e.n_elements) for e in entries] == [(("party3",), len(expected))]
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_the_cost_is_as_computed(task: str) -> None:
-    """The lookup, two openings of each contribution, one of their sums, and the reveal."""
-    program, data = telling("feature", task=task)
+def test_cost_is_as_estimated(task: str) -> None:
+    """5 rounds: the lookup, two openings of each contribution, one of their sums, the reveal."""
+    program, data = make_program("feature", task=task)
     views = play(program, 3, data)
     check_count(program, views)
     cost = estimate_cost(program.federation, program.plan)
     assert measured(views) == Cost(cost.rounds, cost.online_bytes, cost.offline_bytes)
-    without, _ = telling(None, task=task)
+    without, _ = make_program(None, task=task)
     before = estimate_cost(without.federation, without.plan)
     assert cost.rounds - before.rounds == 5
     assert cost.online_bytes > before.online_bytes

@@ -29,24 +29,24 @@ from privet.spec.plan import Ownership, Plan, list_constraints_by_feature
 
 TASKS = ["regression", "classification"]
 SIGNS = (1, -1, 0, 0, 1, 0)
-"""With the label of `label_of`: one that the data agree with, and two that they do not."""
+"""For the label of `label_of`: one constraint agrees with the data, two do not."""
 
 
-def out_of_order(model: Model, signs: tuple[int, ...]) -> int:
-    """Count pairs of leaves that differ in one constrained test alone, and are in wrong order."""
-    wrong = 0
+def count_wrong_pairs(model: Model, signs: tuple[int, ...]) -> int:
+    """Count pairs of leaves that differ in one constrained split only, and are in wrong order."""
+    count = 0
     for table, leaves in enumerate(model.leaf_values):
         for level, feature in enumerate(model.feature[table]):
-            if np.isposinf(model.threshold[table, level]):  # nothing is tested
+            if np.isposinf(model.threshold[table, level]):  # no split
                 continue
             pairs = leaves.reshape(-1, 1 << level, 2, 1 << (model.depth - level - 1))
             rise = (pairs[:, :, 1] - pairs[:, :, 0]) * signs[feature]
-            wrong += int((rise < 0).sum())
-    return wrong
+            count += int((rise < 0).sum())
+    return count
 
 
-def sweep(x: FloatArray, feature: int, points: int = 40) -> list[FloatArray]:
-    """Return tables whose rows differ in one column alone, which grows from missing to large."""
+def make_sweep(x: FloatArray, feature: int, points: int = 40) -> list[FloatArray]:
+    """Return tables that differ in one column only, which increases from missing to infinity."""
     rng = np.random.default_rng(5)
     ends = np.nanmin(x[feature]) - 1, np.nanmax(x[feature]) + 1
     grid = [np.nan, -np.inf, *np.linspace(*ends, points), np.inf]
@@ -71,10 +71,8 @@ def sweep(x: FloatArray, feature: int, points: int = 40) -> list[FloatArray]:
         {"l2": 8.0, "depth": 3},
     ],
 )
-def test_it_has_the_tests_of_the_reference(
-    task: str, sizes: list[int], changes: dict[str, Any]
-) -> None:
-    """And leaves that are in order, exactly; costs are as told."""
+def test_splits_match_reference(task: str, sizes: list[int], changes: dict[str, Any]) -> None:
+    """Leaf values are in order, exactly; costs are as estimated."""
     x = columns(6)
     label = label_of(x, task)
     params = Params.parse(
@@ -82,26 +80,28 @@ def test_it_has_the_tests_of_the_reference(
     )
     parties = bucketed(x, sizes, 16)
     plain = train_locally(parties, label, params, monotone=SIGNS)
-    told: list[CostEstimate] = []
-    found = train_federated(
-        parties, label, params, "masked", monotone=SIGNS, on_estimate=told.append
+    estimates: list[CostEstimate] = []
+    federated = train_federated(
+        parties, label, params, "masked", monotone=SIGNS, on_estimate=estimates.append
     )
-    model = join_parts(found.parts)
+    model = join_parts(federated.parts)
     assert (model.feature == plain.feature).all()
     assert (model.bucket == plain.bucket).all()
     assert np.abs(model.leaf_values - plain.leaf_values).max() < 1e-4
-    assert out_of_order(plain, SIGNS) == out_of_order(model, SIGNS) == 0
-    meters = found.program_result.meters
-    assert {meter.sum_traffic("online").rounds for meter in meters} == {told[0].rounds}
-    assert sum(meter.sum_traffic("online").sent for meter in meters) == told[0].online_bytes
-    assert sum(meter.sum_traffic("offline").received for meter in meters) == told[0].offline_bytes
-    if not changes:  # the constraints are what keeps them so
-        assert out_of_order(train_locally(parties, label, params), SIGNS) > 0
+    assert count_wrong_pairs(plain, SIGNS) == count_wrong_pairs(model, SIGNS) == 0
+    meters = federated.program_result.meters
+    assert {meter.sum_traffic("online").rounds for meter in meters} == {estimates[0].rounds}
+    assert sum(meter.sum_traffic("online").sent for meter in meters) == estimates[0].online_bytes
+    assert (
+        sum(meter.sum_traffic("offline").received for meter in meters) == estimates[0].offline_bytes
+    )
+    if not changes:  # without constraints, they are not
+        assert count_wrong_pairs(train_locally(parties, label, params), SIGNS) > 0
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_weights_and_a_start_of_one_s_own(task: str) -> None:
-    """Sums of weighted residuals have no bound where a table may raise them."""
+def test_weights_and_a_base_score(task: str) -> None:
+    """Sums of weighted residuals have no bound if a table can increase them."""
     x = columns(6)
     label = label_of(x, task)
     weight: FloatArray | None = np.random.default_rng(2).exponential(size=N)
@@ -115,19 +115,19 @@ def test_weights_and_a_start_of_one_s_own(task: str) -> None:
     model = train_locally(parties, label, params, "masked", sample_weight=weight, monotone=SIGNS)
     assert (model.feature == plain.feature).all()
     assert (model.bucket == plain.bucket).all()
-    assert out_of_order(model, SIGNS) == 0
+    assert count_wrong_pairs(model, SIGNS) == 0
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_predictions_are_monotone(task: str) -> None:
-    """Those that are revealed, along each constrained column; missing values come first."""
+    """Revealed predictions are monotone in each constrained column; missing values come first."""
     x = columns(6)
     x[0, ::9] = np.nan
     label = label_of(np.nan_to_num(x), task)
     params = Params(task=task, tables=6, depth=4, buckets=16, learning_rate=0.7)
     parties = bucketed(x, [2, 1, 3], 16)
     features = [j for j, sign in enumerate(SIGNS) if sign]
-    tables = [sweep(x, j) for j in features]
+    tables = [make_sweep(x, j) for j in features]
     new = np.concatenate([part for found in tables for part in found], axis=1)
     split = np.split(new, [2, 3])
     result = train_federated(
@@ -139,29 +139,33 @@ def test_predictions_are_monotone(task: str) -> None:
         swept = predictions.reshape(len(features), -1, 25)
         rises = np.diff(swept, axis=1) * np.array([SIGNS[j] for j in features])[:, None, None]
         assert (rises >= 0).all()
-        assert (rises > 0).any(axis=(1, 2))[0]  # the one that the data agree with
+        assert (rises > 0).any(axis=(1, 2))[
+            0
+        ]  # the column with the constraint that agrees with the data
 
 
-def brute_scores(x: IndexArray, g: FloatArray, h: FloatArray, node: IndexArray) -> FloatArray:
-    """The scores of all cuts by hand, of rows one by one, for `SIGNS` and an l2 of 1."""
+def compute_scores_by_row(
+    x: IndexArray, g: FloatArray, h: FloatArray, node: IndexArray
+) -> FloatArray:
+    """Return the scores of all cuts, summed row by row, for `SIGNS` and an l2 of 1."""
 
     def part(rows: Any) -> tuple[float, float]:
         total_g, total_h = float(g[rows].sum()), float(h[rows].sum()) + 1.0
         return -total_g / total_h, -0.5 * total_g**2 / total_h
 
-    found = np.zeros((len(x), 7))
-    for j, cut in np.ndindex(found.shape):
+    scores = np.zeros((len(x), 7))
+    for j, cut in np.ndindex(scores.shape):
         for k in range(4):
             inside = node == k
             (left, of_left), (right, of_right) = (
                 part(inside & side) for side in (x[j] <= cut, x[j] > cut)
             )
             wrong = (right - left) * SIGNS[j] < 0
-            found[j, cut] += part(inside)[1] if wrong else of_left + of_right
-    return found
+            scores[j, cut] += part(inside)[1] if wrong else of_left + of_right
+    return scores
 
 
-def test_scores_by_hand() -> None:
+def test_candidate_scores() -> None:
     rng = np.random.default_rng(1)
     x = rng.integers(8, size=(6, 200))
     g, h = rng.normal(size=200) + 0.3 * x[0], rng.uniform(0.05, 0.25, size=200)
@@ -171,15 +175,15 @@ def test_scores_by_hand() -> None:
     )
     params = Params(task="classification", buckets=8)
     found = reference.score_candidates(sums, params, np.array(SIGNS))
-    expected = brute_scores(x, g, h, node)
+    expected = compute_scores_by_row(x, g, h, node)
     assert found == pytest.approx(expected, rel=1e-9)
     free = reference.score_candidates(sums, params)
     assert (found[[2, 3, 5]] == free[[2, 3, 5]]).all()
     assert (found[[0, 1, 4]] != free[[0, 1, 4]]).any(axis=1).all()
 
 
-def exact_order(values: list[Fraction], signs: list[int]) -> list[Fraction]:
-    """Put leaf values in order, pair by pair, in fractions."""
+def order_exactly(values: list[Fraction], signs: list[int]) -> list[Fraction]:
+    """Return leaf values in order, pair by pair, in exact fractions."""
     values = list(values)
     depth = len(signs)
     for level, sign in enumerate(signs):
@@ -200,11 +204,11 @@ leaf_tables = st.integers(1, 4).flatmap(
 
 
 @given(leaf_tables)
-def test_one_pass_puts_all_levels_in_order(case: tuple[list[int], list[int]]) -> None:
-    """In the reference, of any values: no level undoes what another has done."""
+def test_one_pass_orders_all_levels(case: tuple[list[int], list[int]]) -> None:
+    """In the reference, for any values: no level undoes the order of another level."""
     values, signs = case
     found = reference.order_leaf_values(np.array([values], dtype=np.float64), signs)[0]
-    assert found.tolist() == [float(x) for x in exact_order([Fraction(v) for v in values], signs)]
+    assert found.tolist() == [float(x) for x in order_exactly([Fraction(v) for v in values], signs)]
     shape = (2,) * len(signs)
     for level, sign in enumerate(signs):
         assert (np.diff(found.reshape(shape), axis=level) * sign >= 0).all()
@@ -218,8 +222,8 @@ def test_one_pass_puts_all_levels_in_order(case: tuple[list[int], list[int]]) ->
 
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("depth", [1, 3, 5])
-def test_leaves_are_put_in_order_exactly_on_shares(n: int, depth: int) -> None:
-    """Of small values, where ties abound, and of the largest that fit; two openings a level."""
+def test_leaves_are_ordered_exactly_on_shares(n: int, depth: int) -> None:
+    """For small values with many ties, and for the largest possible ones; two openings a level."""
     rng = np.random.default_rng(depth)
     ring = get_integer_ring(27)
     for limit in (3, 1 << 25):
@@ -232,7 +236,7 @@ def test_leaves_are_put_in_order_exactly_on_shares(n: int, depth: int) -> None:
             return lift_signed(runtime, found).to_share(runtime)
 
         total, cost, _ = on_shares(body, [(values.astype(np.uint32)[None], ring)], n)
-        expected = exact_order([Fraction(int(v)) for v in values], signs)
+        expected = order_exactly([Fraction(int(v)) for v in values], signs)
         assert total[0].astype(np.int64).tolist() == [int(v * (1 << depth)) for v in expected]
         assert cost.rounds == 1 + 2 * depth
 
@@ -240,8 +244,8 @@ def test_leaves_are_put_in_order_exactly_on_shares(n: int, depth: int) -> None:
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("n_samples", [100, 24_000, 600_000])
 @pytest.mark.parametrize("l2", [0.1, 1.0, 1000.0])
-def test_differences_fit(task: str, n_samples: int, l2: float) -> None:
-    """The largest in its ring, with room for its sign, and in 64 bits before."""
+def test_differences_fit_their_ring(task: str, n_samples: int, l2: float) -> None:
+    """The largest difference fits its ring with its sign, and 64 bits before truncation."""
     params = Params.parse({"task": task, "l2": l2})
     scales = Scales.from_plan(Plan(params, Ownership((0, 1), 1), n_samples, monotone=(1, 0)))
     shift, drop, ring = scale = SideOrderScale.from_scales(scales)
@@ -254,9 +258,9 @@ def test_differences_fit(task: str, n_samples: int, l2: float) -> None:
     assert 1 <= scale.n_digits <= 8
 
 
-def table_cost(task: str, monotone: tuple[int, ...]) -> Cost:
-    """What a table takes, of 24,000 rows and 24 features of three participants."""
-    federation = TrainingSpec(
+def count_table_cost(task: str, monotone: tuple[int, ...]) -> Cost:
+    """Return the cost of a table with 24,000 rows and 24 features of three participants."""
+    training_spec = TrainingSpec(
         protocol="masked",
         params=Params.parse({"task": task}),
         parties=("a", "b", "c"),
@@ -265,29 +269,29 @@ def table_cost(task: str, monotone: tuple[int, ...]) -> Cost:
         prediction_bits=10,
         monotone=monotone,
     )
-    return count_training_cost(federation, federation.make_plan(24_000))[1]
+    return count_training_cost(training_spec, training_spec.make_plan(24_000))[1]
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_what_it_costs(task: str) -> None:
-    """An opening a level, two to put it in order, and two to round: bytes by constrained cuts."""
-    free, none = table_cost(task, ()), table_cost(task, (0,) * 24)
-    assert none == free
-    one, two = (table_cost(task, (1,) * k + (0,) * (24 - k)) for k in (1, 2))
-    all_of_them = table_cost(task, (1, -1) * 12)
+def test_cost_of_constraints(task: str) -> None:
+    """An opening a level, two to order leaves, two to round; bytes grow with constrained cuts."""
+    free, unconstrained = count_table_cost(task, ()), count_table_cost(task, (0,) * 24)
+    assert unconstrained == free
+    one, two = (count_table_cost(task, (1,) * k + (0,) * (24 - k)) for k in (1, 2))
+    all_features = count_table_cost(task, (1, -1) * 12)
     depth = 5
     assert one.rounds == free.rounds + 3 * depth + 2
     # Openings that are large enough travel in slices, in two rounds.
-    assert one.rounds <= all_of_them.rounds <= one.rounds + depth
+    assert one.rounds <= all_features.rounds <= one.rounds + depth
     assert one.online_bytes < 1.03 * free.online_bytes
-    each = two.online_bytes - one.online_bytes
-    assert 16 * each < all_of_them.online_bytes - one.online_bytes < 24 * each
+    per_feature = two.online_bytes - one.online_bytes
+    assert 16 * per_feature < all_features.online_bytes - one.online_bytes < 24 * per_feature
 
 
-def test_which_tables_cost_the_same() -> None:
-    """Those that draw a constrained feature cost more than those that do not."""
+def test_cost_depends_on_sampled_constrained_features() -> None:
+    """Tables that sample a constrained feature cost more than others."""
     params = Params(task="regression", tables=6, depth=2, buckets=8, colsample=0.4, seed=1)
-    federation = TrainingSpec(
+    training_spec = TrainingSpec(
         protocol="masked",
         params=params,
         parties=("a", "b"),
@@ -296,17 +300,19 @@ def test_which_tables_cost_the_same() -> None:
         prediction_bits=10,
         monotone=(1, 0, 0, 0, 0),
     )
-    plan = federation.make_plan(N)
-    drawn = [0 in np.arange(5)[plan.sample_table(table).features] for table in range(6)]
-    assert True in drawn
-    assert False in drawn
-    costs = [count_training_cost(federation, plan, table)[1] for table in range(6)]
-    by_hand = sum(costs, start=count_training_cost(federation, plan)[0])
-    assert estimate_cost(federation, plan).online_bytes == by_hand.online_bytes
+    plan = training_spec.make_plan(N)
+    samples_constrained = [
+        0 in np.arange(5)[plan.sample_table(table).features] for table in range(6)
+    ]
+    assert True in samples_constrained
+    assert False in samples_constrained
+    costs = [count_training_cost(training_spec, plan, table)[1] for table in range(6)]
+    expected = sum(costs, start=count_training_cost(training_spec, plan)[0])
+    assert estimate_cost(training_spec, plan).online_bytes == expected.online_bytes
     assert len({cost.online_bytes for cost in costs}) == 2
 
 
-def test_bad_input() -> None:
+def test_invalid_constraints_are_rejected() -> None:
     x = columns(2)
     parties, label = bucketed(x, [1, 1], 8), (x[0] > 0).astype(float)
     params = Params(task="classification", tables=1, depth=1, buckets=8)

@@ -28,18 +28,18 @@ from privet.objectives.regression import OBJECTIVES
 L2 = Params(task="regression", l2=1.0)
 
 
-def naive_table(
+def grow_table_literally(
     buckets: BucketArray, g: FloatArray, h: FloatArray, params: Params
 ) -> tuple[list[tuple[int, int]], list[Fraction]]:
-    """Algorithm 1 word for word, in exact rational arithmetic, one candidate at a time."""
+    """Run Algorithm 1 literally, in exact rational arithmetic, one candidate at a time."""
     nodes = [list(range(buckets.shape[1]))]
-    tests = []
+    splits = []
 
     def total(values: FloatArray, samples: list[int]) -> Fraction:
         return sum((Fraction(values[i]) for i in samples), Fraction(0))
 
     def weight(samples: list[int]) -> Fraction:
-        """-G / (H + l2), or 0 if H is too small to count."""
+        """Return -G / (H + l2), or 0 if H is below the minimum."""
         if total(h, samples) < Fraction(params.min_child_weight):
             return Fraction(0)
         return -total(g, samples) / (total(h, samples) + Fraction(params.l2))
@@ -55,15 +55,15 @@ def naive_table(
 
     for _ in range(params.depth):
         candidates = itertools.product(range(len(buckets)), range(params.buckets - 1))
-        test = min(  # the first of equals
+        best = min(  # the first of equals
             candidates,
-            key=lambda test: sum(impurity(part) for node in nodes for part in split(node, *test)),
+            key=lambda cut: sum(impurity(part) for node in nodes for part in split(node, *cut)),
         )
-        tests.append(test)
-        nodes = [part for node in nodes for part in split(node, *test)]
+        splits.append(best)
+        nodes = [part for node in nodes for part in split(node, *best)]
     rate = Fraction(params.learning_rate)
     values = [rate * weight(s) for s in nodes]
-    return tests, values
+    return splits, values
 
 
 @st.composite
@@ -96,14 +96,14 @@ def small_problems(draw: st.DrawFn) -> tuple[BucketedColumns, FloatArray, Params
 
 @given(small_problems())
 @settings(max_examples=150, deadline=None, derandomize=True)
-def test_agrees_with_algorithm_1_word_for_word(
+def test_agrees_with_literal_algorithm_1(
     problem: tuple[BucketedColumns, FloatArray, Params],
 ) -> None:
-    """The same test at every level, ties included, and leaf values to the last bits.
+    """The splits are equal, including ties; leaf values are equal up to the last bits.
 
     The gradients here (quarters and halves) are exact, and so are their sums. Scores are rounded:
-    two candidates that part the nodes differently and still have the same exact score could in
-    principle go either way. The examples are fixed so that this cannot make the test unsteady.
+    of two candidates that divide the nodes differently and have the same exact score, either one
+    could be chosen. The examples are fixed, so that the test is not flaky.
     """
     party, label, params = problem
     model = train_plaintext([party], label, params)
@@ -111,12 +111,12 @@ def test_agrees_with_algorithm_1_word_for_word(
     (g,), (h,) = params.objective.compute_gradients(
         np.broadcast_to(model.base_score[:, None], target.shape), target
     )
-    tests, values = naive_table(party.buckets, g, h, params)
-    ours = list(zip(model.feature[0].tolist(), model.bucket[0].tolist(), strict=True))
-    assert ours == tests
-    for ours_value, exact in zip(model.leaf_values[0, 0], values, strict=True):
-        # One rounding each for the quotient's two operands, the quotient and the product.
-        assert abs(Fraction(ours_value) - exact) <= abs(exact) * Fraction(4, 2**53)
+    splits, values = grow_table_literally(party.buckets, g, h, params)
+    chosen = list(zip(model.feature[0].tolist(), model.bucket[0].tolist(), strict=True))
+    assert chosen == splits
+    for value, exact in zip(model.leaf_values[0, 0], values, strict=True):
+        # One rounding each of the quotient's two operands, of the quotient and of the product.
+        assert abs(Fraction(value) - exact) <= abs(exact) * Fraction(4, 2**53)
 
 
 @given(
@@ -129,7 +129,7 @@ def test_agrees_with_algorithm_1_word_for_word(
 @example(np.array([[2.2e-313, 5e-324]]))
 @example(np.full((1, 3), 1e100))
 def test_sums_are_exact_in_any_order(values: FloatArray) -> None:
-    """Of the samples of every output."""
+    """Sums of the samples are exact, for every output."""
     rounded = round_for_exact_sums(values)
     bound = 2.0**-53 * 2 * values.shape[1] * np.abs(values).max()
     assert np.abs(rounded - values).max() <= bound
@@ -139,26 +139,26 @@ def test_sums_are_exact_in_any_order(values: FloatArray) -> None:
         assert Fraction(float(np.cumsum(row[::-1])[-1])) == exact
 
 
-def test_nothing_is_lost_on_zeros() -> None:
+def test_rounding_of_zeros() -> None:
     assert round_for_exact_sums(np.zeros((1, 5))).tolist() == [[0.0] * 5]
 
 
-def test_equal_scores_go_to_the_lowest_feature_then_bucket() -> None:
-    """A column, its copy, its mirror image and one with a gap split alike."""
+def test_ties_choose_the_lowest_feature_then_bucket() -> None:
+    """A column, its mirror image and one with a gap divide the samples alike."""
     column = np.array([0, 0, 1, 1], dtype=np.uint8)
     g = np.array([[0.1, 0.7, -0.3, -0.2]])
-    everything, node = np.ones(4, dtype=np.bool_), np.zeros(4, dtype=np.intp)
+    all_samples, node = np.ones(4, dtype=np.bool_), np.zeros(4, dtype=np.intp)
     for order in itertools.permutations([column, 1 - column, 2 * column]):
         sums = sum_by_bucket(
-            np.stack(order), everything, node, 1, round_for_exact_sums(g), np.ones((1, 4)), 4
+            np.stack(order), all_samples, node, 1, round_for_exact_sums(g), np.ones((1, 4)), 4
         )
         scores = score_candidates(sums, L2)
         assert len(np.unique(scores[np.isclose(scores, scores.min())])) == 1
         assert find_best_split(sums, L2) == (0, 0)
 
 
-def test_a_level_may_choose_not_to_split() -> None:
-    """Splitting pure noise costs regularisation: then a test that all pass wins."""
+def test_level_without_a_gain_has_no_split() -> None:
+    """Splitting pure noise costs regularisation, so a cut that sends all rows left is best."""
     party = bucket_columns("party1", ["a"], np.array([[0.0, 1.0]]), 3)
     label = np.array([5.0, 5.0 + 1e-9])
     model = train_plaintext(
@@ -170,7 +170,7 @@ def test_a_level_may_choose_not_to_split() -> None:
 
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_histograms_of_siblings_add_up(outputs: int) -> None:
-    """Growing with subtraction is growing with every node summed on its own."""
+    """Sums by subtraction equal the separate sums of every node."""
     rng = np.random.default_rng(5)
     buckets = rng.integers(0, 8, (3, 500)).astype(np.uint8)
     g, h = (
@@ -178,33 +178,35 @@ def test_histograms_of_siblings_add_up(outputs: int) -> None:
         round_for_exact_sums(rng.random((outputs, 500))),
     )
     node = rng.integers(0, 4, 500)
-    passes = rng.random(500) < 0.3
+    goes_left = rng.random(500) < 0.3
     parent = sum_by_bucket(buckets, np.ones(500, np.bool_), node, 4, g, h, 8)
-    left = sum_by_bucket(buckets, passes, node, 4, g, h, 8)
-    right = sum_by_bucket(buckets, ~passes, node, 4, g, h, 8)
+    left = sum_by_bucket(buckets, goes_left, node, 4, g, h, 8)
+    right = sum_by_bucket(buckets, ~goes_left, node, 4, g, h, 8)
     assert parent.shape == (2, 3, outputs, 4, 8)
     assert (parent - left == right).all()
-    # Outputs are summed side by side, and their scores added up.
+    # Outputs are summed separately, and their scores are added up.
     for k in range(outputs):
-        alone = sum_by_bucket(buckets, passes, node, 4, g[k : k + 1], h[k : k + 1], 8)
-        assert (alone[:, :, 0] == left[:, :, k]).all()
+        single = sum_by_bucket(buckets, goes_left, node, 4, g[k : k + 1], h[k : k + 1], 8)
+        assert (single[:, :, 0] == left[:, :, k]).all()
     scores = sum(score_candidates(parent[:, :, k : k + 1], L2) for k in range(outputs))
     assert score_candidates(parent, L2) == pytest.approx(scores, rel=1e-12)
 
 
-def test_the_loss_falls_and_is_told() -> None:
+def test_loss_decreases_and_is_reported() -> None:
     rng = np.random.default_rng(1)
     columns = rng.normal(size=(5, 400))
     label = (columns[0] + columns[1] * columns[2] > 0).astype(float)
-    told: list[tuple[int, float | None]] = []
+    progress: list[tuple[int, float | None]] = []
     params = Params(task="classification", tables=8, depth=3, buckets=16)
     party = bucket_columns("party1", list("abcde"), columns, 16)
-    model = train_plaintext([party], label, params, on_table=lambda *found: told.append(found))
-    assert [done for done, _ in told] == list(range(1, 9))
-    losses = [loss for _, loss in told if loss is not None]
+    model = train_plaintext(
+        [party], label, params, on_table=lambda *arguments: progress.append(arguments)
+    )
+    assert [done for done, _ in progress] == list(range(1, 9))
+    losses = [loss for _, loss in progress if loss is not None]
     assert len(losses) == 8
     assert losses == sorted(losses, reverse=True)
-    # What training believed its scores to be is what the model gives for the same rows.
+    # The scores during training are the model's scores of the same rows.
     objective = OBJECTIVES["classification"]
     exact = objective.compute_mean_loss(
         model.predict_scores(columns), objective.make_targets(label)
@@ -214,7 +216,7 @@ def test_the_loss_falls_and_is_told() -> None:
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_the_order_of_the_samples_does_not_matter(task: str) -> None:
-    """Nor does it matter which way a column points: all sums are exact, to the last bit."""
+    """Neither does the sign of a column: all sums are exact, to the last bit."""
     rng = np.random.default_rng(3)
     for _ in range(10):
         columns = rng.normal(size=(4, 512))  # a multiple of the buckets, so mirrored cuts agree
@@ -234,7 +236,7 @@ def test_the_order_of_the_samples_does_not_matter(task: str) -> None:
         assert (mirrored.bucket == 14 - model.bucket).all()
 
 
-def test_how_columns_are_spread_over_parties_does_not_matter() -> None:
+def test_the_partition_of_columns_does_not_matter() -> None:
     rng = np.random.default_rng(2)
     columns, label = rng.normal(size=(6, 300)), rng.normal(size=300)
     params = Params(task="regression", tables=3, depth=3, buckets=8)
@@ -264,7 +266,7 @@ def _fit(data: DataSet, seed: int = 0, **params: object) -> tuple[Model, FloatAr
     return model, model.predict(test.columns), test.label
 
 
-def test_the_papers_accuracy(real_data: Callable[[str], DataSet]) -> None:
+def test_accuracy_of_the_paper(real_data: Callable[[str], DataSet]) -> None:
     _, predicted, label = _fit(real_data("breast-cancer"), tables=10, depth=3, learning_rate=1.0)
     assert roc_auc_score(label, predicted) >= 0.99
     _, predicted, label = _fit(real_data("california"), tables=50, depth=5, learning_rate=1.0)

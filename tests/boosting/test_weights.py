@@ -1,4 +1,4 @@
-"""Trainings on weighted samples, in the clear and on shares."""
+"""Training on weighted samples, in plaintext and on shares."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def weights(kind: str, label: FloatArray) -> FloatArray:
 
 @pytest.mark.parametrize(("task", "classes"), TASKS)
 @pytest.mark.parametrize("kind", ["any", "by class", "unequal"])
-def test_on_shares_the_tests_are_those_of_the_reference(task: str, classes: int, kind: str) -> None:
+def test_splits_match_reference(task: str, classes: int, kind: str) -> None:
     parties, label = table(task, classes)
     params = Params(task=task, classes=classes, tables=3, depth=3, buckets=8)
     weight = weights(kind, label)
@@ -72,14 +72,14 @@ def test_on_shares_the_tests_are_those_of_the_reference(task: str, classes: int,
 
 
 @pytest.mark.parametrize(("task", "classes"), TASKS)
-def test_a_weight_is_a_number_of_copies(task: str, classes: int) -> None:
-    """Up to what l2 is compared with: weights in means count as much as there are rows."""
+def test_weight_equals_number_of_copies(task: str, classes: int) -> None:
+    """Except for l2: normalised weights add up to the number of rows."""
     parties, label = table(task, classes)
     copies = np.random.default_rng(2).integers(1, 4, size=N)
     params = Params(task=task, classes=classes, tables=3, depth=3, buckets=8)
-    times = np.repeat(np.arange(N), copies)
-    repeated = [replace(party, buckets=party.buckets[:, times]) for party in parties]
-    expected = train_locally(repeated, label[times], params)
+    rows = np.repeat(np.arange(N), copies)
+    repeated = [replace(party, buckets=party.buckets[:, rows]) for party in parties]
+    expected = train_locally(repeated, label[rows], params)
     adjusted = params.model_copy(update={"l2": params.l2 / copies.mean()})
     found = train_locally(parties, label, adjusted, sample_weight=copies.astype(float))
     assert (found.feature == expected.feature).all()
@@ -87,18 +87,18 @@ def test_a_weight_is_a_number_of_copies(task: str, classes: int) -> None:
 
 
 @pytest.mark.parametrize(("task", "classes"), TASKS)
-def test_what_weights_cost_is_known_before(task: str, classes: int) -> None:
-    """A round for each table and one before; the meter counts what was estimated."""
+def test_cost_is_as_estimated(task: str, classes: int) -> None:
+    """Weights cost a round for each table and one before; the cost is as estimated."""
     parties, label = table(task, classes)
     params = Params(task=task, classes=classes, tables=2, depth=2, buckets=8)
     rounds = []
     for weight in (None, weights("any", label)):
         estimates: list[CostEstimate] = []
-        found = train_federated(
+        federated = train_federated(
             parties, label, params, "masked", sample_weight=weight, on_estimate=estimates.append
         )
         (cost,) = estimates
-        meters = found.program_result.meters
+        meters = federated.program_result.meters
         steps = ("setup", "table")
         assert cost.rounds == sum(meters[0].sum_traffic("online", step).rounds for step in steps)
         sent = [meter.sum_traffic("online", step).sent for meter in meters for step in steps]
@@ -113,7 +113,7 @@ def test_the_loss_is_weighted(task: str, classes: int) -> None:
     parties, label = table(task, classes)
     params = Params(task=task, classes=classes, tables=2, depth=2, buckets=8)
     weight = normalise_weights(weights("any", label))
-    federation = TrainingSpec(
+    training_spec = TrainingSpec(
         protocol="masked",
         params=params,
         parties=("bank", "shop"),
@@ -123,32 +123,32 @@ def test_the_loss_is_weighted(task: str, classes: int) -> None:
         is_weighted=True,
         reveal_loss=True,
     )
-    assert estimate_cost(federation, federation.make_plan(N)).rounds > 0
+    assert estimate_cost(training_spec, training_spec.make_plan(N)).rounds > 0
 
     def program(runtime: Runtime, data: TrainingData | None) -> tuple[list[float | None], float]:
         losses: list[float | None] = []
-        plan = federation.make_plan(N)
+        plan = training_spec.make_plan(N)
         part = train_on_shares(
-            runtime, federation, plan, data, on_state=lambda state: losses.append(state.loss)
+            runtime, training_spec, plan, data, on_state=lambda state: losses.append(state.loss)
         ).part
         scale = 1.0 if part is None or part.label_unit is None else part.label_unit.scale
         return losses, scale * float(MaskedProtocol.compute_label_stretch(plan))
 
     data = [TrainingData(parties[0], None), TrainingData(parties[1], label, weight)]
     results = simulate(program, 2, data).results
-    one = train_locally(
+    model = train_locally(
         parties, label, params.model_copy(update={"tables": 1}), sample_weight=weight
     )
     target = params.objective.make_targets(label)
     buckets = np.concatenate([party.buckets for party in parties])
     leaf = sum(
-        (buckets[one.feature[0, level]] > one.bucket[0, level]).astype(int) << (1 - level)
+        (buckets[model.feature[0, level]] > model.bucket[0, level]).astype(int) << (1 - level)
         for level in range(2)
     )
     expected = []
     for score in (
-        one.base_score[:, None] + 0 * target,
-        one.base_score[:, None] + one.leaf_values[0][:, leaf],
+        model.base_score[:, None] + 0 * target,
+        model.base_score[:, None] + model.leaf_values[0][:, leaf],
     ):
         g, _ = params.objective.compute_gradients(score, target)
         expected.append(float(np.average((g**2).sum(axis=0), weights=weight)))
@@ -161,16 +161,16 @@ def test_the_loss_is_weighted(task: str, classes: int) -> None:
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 @pytest.mark.parametrize("samples", [2, 300, 2049, 16_512, 32_768, 100_000, 1_000_000])
-def test_first_derivatives_have_the_widest_ring(task: str, samples: int) -> None:
-    """Indicators are published over it, and bits are multiplied with both kinds of derivatives."""
+def test_gradients_have_the_widest_ring(task: str, samples: int) -> None:
+    """Indicators are opened over it, and bits are multiplied with gradients and Hessians."""
     params = Params(task=task, depth=5)
     units = GradientUnits.choose_narrow(Plan(params, Ownership((0,), 0), samples, is_weighted=True))
     assert units.h_ring.bits <= units.g_ring.bits
     assert units.max_hessian_sum < 1 << (units.h_ring.bits - 1)
 
 
-def test_many_rows_have_weights() -> None:
-    """More than the ring of their sums has bits for, if weights were as fine as those of few."""
+def test_weights_of_many_rows() -> None:
+    """With the weight precision for few rows, the sums would overflow their ring."""
     rng = np.random.default_rng(3)
     columns = rng.normal(size=(4, 5000))
     label = columns[0] + columns[1] * columns[2] + 0.5 * rng.normal(size=5000)
@@ -189,7 +189,7 @@ def test_many_rows_have_weights() -> None:
     assert np.abs(model.leaf_values - plain.leaf_values).max() < 2.0**-15
 
 
-def test_what_cannot_be_used_is_refused_before_anything_starts() -> None:
+def test_invalid_weights_are_rejected_before_training() -> None:
     parties, label = table("classification", 2)
     params = Params(task="classification", tables=1, depth=1, buckets=8)
     with pytest.raises(DataError, match="weights for 300 samples"):

@@ -1,1 +1,1 @@
-"""The learning algorithm: parameters, bucketing, training and the model it gives."""
+"""Training and prediction, table by table: buckets, models, secure programs, the reference."""

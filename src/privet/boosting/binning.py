@@ -1,12 +1,12 @@
-"""Bucketing: what the owner of a feature does with it, alone, before training.
+"""Bucketing: each participant cuts its own features into buckets before training.
 
-A feature with thresholds t_0 < t_1 < ... falls into buckets: bucket b holds the values x with
-t_(b-1) <= x < t_b, so the test `x < t_b` asks whether a sample lies in bucket b or below. Missing
-values count as smaller than everything: they lie in bucket 0 and pass every test.
+Thresholds t_0 < t_1 < ... divide a feature into buckets: bucket b holds the values x with
+t_(b-1) <= x < t_b. The split `x < t_b` sends buckets 0 to b to the left. Missing values count as
+smaller than all others: they lie in bucket 0 and always go left.
 
-Only the owner knows how many cuts a feature really fills. The others are told that number, rounded
-up or not, or nothing (`spec.plan`). Tests past the last threshold are `x < inf`: every sample
-passes.
+Only the owner knows the actual cut count of a feature. The other participants learn the exact
+count, a rounded one, or none (`spec.plan`). Cuts past the last threshold are `x < inf`: all rows go
+left.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ class BucketedColumns:
     owner: str
     names: tuple[str, ...]
     buckets: BucketArray
-    """The bucket of every sample, a row a feature: (n_features, n_samples)."""
+    """The bucket of each feature and sample: (n_features, n_samples)."""
     thresholds: FloatArray
-    """The thresholds of every feature, padded with inf: (n_features, B - 1)."""
+    """The thresholds of each feature, padded with inf: (n_features, B - 1)."""
 
     @property
     def n_samples(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return int(self.buckets.shape[1])
 
     def first(self, n_samples: int) -> BucketedColumns:
-        """Return the same of the first samples alone."""
+        """Return the columns of only the first `n_samples` samples."""
         return replace(self, buckets=self.buckets[:, :n_samples])
 
     @property
     def cut_counts(self) -> tuple[int, ...]:
-        """How many cuts each feature fills: none, where it is constant."""
+        """The cut count of each feature: 0 if it is constant."""
         return tuple(np.count_nonzero(self.thresholds < np.inf, axis=1).tolist())
 
 
@@ -59,7 +59,7 @@ def bucket_columns(
 ) -> BucketedColumns:
     """Cut every row of `columns` (n_features, n_samples) into at most `buckets` buckets.
 
-    Where to cut is learned without the last samples, if some are validation rows.
+    Thresholds are fitted without the last `n_validation` samples, which are validation rows.
     """
     if len(names) != len(columns):
         raise DataError(f"{owner}: {len(names)} column names for {len(columns)} columns")
@@ -74,7 +74,7 @@ def bucket_column_stream(
     buckets: int,
     n_validation: int = 0,
 ) -> BucketedColumns:
-    """Do the same with features that come one at a time: no other is in memory then."""
+    """Bucket features that arrive one at a time, so that only one is in memory."""
     thresholds = np.full((len(names), buckets - 1), np.inf)
     indices: BucketArray = allocate_array((len(names), n_samples), np.uint8)
     for row, (name, column) in enumerate(zip(names, columns, strict=True)):
@@ -94,10 +94,10 @@ def find_thresholds(column: FloatArray, buckets: int) -> FloatArray:
     """Choose at most `buckets - 1` thresholds that cut the values into even parts.
 
     1. Cut at the quantiles, each moved to the border below its value, so that equal values stay
-       together. With three buckets or more, one cut is kept to part missing values from the rest.
-    2. Where a value fills several quantiles, cuts are left over. They go, one by one, to the
-       fullest bucket that can be cut, as near to its median as equal values allow. So a column
-       with at most `buckets` distinct values gets a bucket for each.
+       together. With three buckets or more, reserve one cut to separate missing values.
+    2. If one value fills several quantiles, cuts are left over. Spend them one by one on the
+       fullest bucket that can be cut, as near to its median as equal values allow. A column
+       with at most `buckets` distinct values therefore gets one bucket for each value.
 
     A threshold lies half way between two values; the one above the missing values is -inf.
     """
@@ -105,7 +105,7 @@ def find_thresholds(column: FloatArray, buckets: int) -> FloatArray:
         return np.empty(0)
     ordered = np.where(np.isnan(column), -np.inf, column)
     ordered.sort()
-    # below[i] samples are smaller than the i-th value: a cut there parts it from the one before.
+    # below[i] samples are smaller than the i-th distinct value: a cut there separates the two.
     borders = np.flatnonzero(ordered[1:] != ordered[:-1])
     borders += 1
     below = np.concatenate(([0], borders, [len(ordered)]))
@@ -124,7 +124,7 @@ def find_thresholds(column: FloatArray, buckets: int) -> FloatArray:
 
 
 def _split_fullest(below: IndexArray, cuts: list[int]) -> int | None:
-    """Return where to cut the fullest bucket that holds more than one value."""
+    """Return a cut of the fullest bucket of several values; None if there is no such bucket."""
     edges = [0, *cuts, len(below) - 1]
     parts = [(start, end) for start, end in pairwise(edges) if end - start > 1]
     if not parts:
@@ -135,21 +135,21 @@ def _split_fullest(below: IndexArray, cuts: list[int]) -> int | None:
 
 
 def write_buckets(target: BucketArray, column: FloatArray, thresholds: FloatArray) -> None:
-    """Write the bucket of every value, some rows at a time: what is searched takes memory."""
+    """Write the bucket of every value, in chunks of rows to limit temporary memory."""
     for start in range(0, len(column), _CHUNK_ROWS):
         rows = slice(start, start + _CHUNK_ROWS)
         target[rows] = find_buckets(column[rows], thresholds)
 
 
 def find_buckets(column: FloatArray, thresholds: FloatArray) -> BucketArray:
-    """Return the bucket of every value: how many thresholds are not above it."""
+    """Return the bucket of every value: the number of thresholds that are not above it."""
     indices = np.searchsorted(thresholds, column, side="right")
     indices[np.isnan(column)] = 0
     return indices.astype(np.uint8)
 
 
 def _between(low: FloatArray, high: FloatArray) -> FloatArray:
-    """Return a threshold in (low, high] for each pair: the middle, where there is one."""
+    """Return a threshold in (low, high] for each pair: the middle, if a double lies between."""
     middle = low / 2 + high / 2  # (low + high) / 2 could overflow
     result: FloatArray = np.where(middle > low, middle, high)
     return np.where(np.isneginf(low), low, result)

@@ -1,13 +1,11 @@
-"""What a training takes, before it starts: rounds and bytes exactly, memory and time by models.
+"""The cost estimate of a training run: exact rounds and bytes, modelled memory and time.
 
-Delays and the link's rate are as given. Computing is what the reference machine takes for it, by a
-linear model of rounds, bytes and products, fitted to trainings at LAN speed
-(`python -m benchmarks.evidence calibrate`). While the link carries bytes, participants compute: of
-the smaller of the two times, only a part shows. What the dealer sends takes time, too, unless it
-was sent before.
+Compute time is that of the reference machine: a linear model of rounds, bytes and products, fitted
+to training runs at LAN speed (`python -m benchmarks.evidence calibrate`). Transfer and computation
+overlap, so only part of the shorter of the two adds to the total (`OVERLAP_FRACTION`).
 
-Memory is what the protocol's arrays take, and what `python -m benchmarks.heads` found beside them:
-it says how far off that is.
+Memory is the size of the protocol's arrays plus the constants below, which `python -m
+benchmarks.heads` measured; its output also contains the error of the estimate.
 """
 
 from __future__ import annotations
@@ -24,40 +22,40 @@ from privet.spec.plan import Plan
 
 _NO_COST = Cost()
 _PROCESS_BYTES = 110_000_000
-"""Bytes of a process that does nothing yet."""
+"""Bytes of an idle process."""
 _READING_BYTES = 210_000_000
-"""Of one that reads a table, however long."""
-_OF_A_ROW = 50
-"""Of a row that somebody works on, beside what the protocol takes: its id, label and number."""
-_OF_A_CELL = 3
-"""Its bucket, and its place in the order of these."""
-_TO_LEARN_OF_A_ROW = 120
-"""While cuts are found: the same, and one column three times over."""
+"""Additional bytes while it reads a table of any length."""
+_ROW_BYTES = 50
+"""Bytes of a row outside the protocol's arrays: its id, label and number."""
+_CELL_BYTES = 3
+"""Bytes of a cell: its bucket, and its position in the order of the buckets."""
+_FITTING_ROW_BYTES = 120
+"""Bytes of a row while thresholds are chosen, with three copies of one column."""
 
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """What a training will take, known before it starts."""
+    """The estimated cost of a training run."""
 
     rounds: int
     online_bytes: int
-    """Bytes that all participants send each other."""
+    """Bytes that all participants together send each other."""
     offline_bytes: int
     """Bytes that the dealer sends."""
     memory_bytes: int
-    """About the most bytes of memory that a participant's process takes, or each worker's."""
+    """Estimated peak memory of a participant's process, or of each of its workers."""
     n_multiplications: int
-    """Of a participant's dense work."""
+    """Multiplications of a participant in dense linear algebra."""
     dealer_bytes: int = 0
-    """Bytes that three dealers send each other."""
+    """Bytes that three dealers together send each other."""
     masks: str = "uniform"
-    """Those of rows: uniform or lattice."""
+    """The masks of rows: `uniform` or `lattice`."""
     worker_bytes: int = 0
     """Bytes of shares between a participant and its workers, if rows are in shards."""
     coordinator_memory_bytes: int = 0
-    """What a participant's own process takes, then, if workers are in others."""
+    """Estimated peak memory of the coordinator's process, if rows are in shards."""
     scratch_bytes: int = 0
-    """Bytes of a participant's table on disk, for a while: of all its workers, too, if any."""
+    """Bytes of temporary files on disk, of a participant and all of its workers."""
 
 
 def estimate_cost(
@@ -67,21 +65,22 @@ def estimate_cost(
     dealers: int = 1,
     before: Cost = _NO_COST,
 ) -> CostEstimate:
-    """Return what a training will take, from its plan alone, if some tables are done.
+    """Estimate the cost of the tables after `n_trained_tables`, from the plan.
 
-    As if none was saved by stopping early. `before` is what everybody does before it.
+    Early stopping is not taken into account. `before` is the cost of the steps before training,
+    such as comparing ids.
     """
-    left = plan.params.tables - n_trained_tables
+    n_remaining = plan.params.tables - n_trained_tables
     total = before + count_explanation_cost(training_spec, plan, dealers)
-    total += _of_validation(training_spec, plan, dealers)
-    if left:
-        total += _total(training_spec, plan, n_trained_tables, dealers)
+    total += _count_validation_cost(training_spec, plan, dealers)
+    if n_remaining:
+        total += _sum_remaining_cost(training_spec, plan, n_trained_tables, dealers)
     return CostEstimate(
         rounds=total.rounds,
         online_bytes=total.online_bytes,
         offline_bytes=total.offline_bytes,
-        memory_bytes=_estimate_process_memory(training_spec, _of_a_worker(plan)),
-        n_multiplications=training_spec.protocol_type.count_multiplications(plan) * left,
+        memory_bytes=_estimate_process_memory(training_spec, _make_worker_plan(plan)),
+        n_multiplications=training_spec.protocol_type.count_multiplications(plan) * n_remaining,
         dealer_bytes=total.dealer_bytes,
         masks="lattice" if plan.n_lattice_errors else "uniform",
         worker_bytes=total.worker_bytes,
@@ -90,61 +89,65 @@ def estimate_cost(
     )
 
 
-def _of_a_worker(plan: Plan) -> Plan:
-    """Return a plan for the rows that one process works on: all, or those of a shard."""
+def _make_worker_plan(plan: Plan) -> Plan:
+    """Return a plan for the rows of one process: all rows, or those of the largest shard."""
     largest = plan.split_into_shards()[-1]
     return replace(plan, n_samples=largest.n_samples, n_validation=largest.n_validation, shards=1)
 
 
 def _count_most_features(plan: Plan) -> int:
-    """Return how many features the participant has that has the most."""
+    """Return the largest number of features of any participant."""
     return max(Tally(plan.ownership.features).values())
 
 
 def _estimate_process_memory(training_spec: TrainingSpec, plan: Plan) -> int:
-    """Return what somebody takes who works on all rows of a plan: to read them, or to train."""
-    own = (_OF_A_ROW + _OF_A_CELL * _count_most_features(plan)) * plan.n_rows
+    """Return the peak memory of a process that reads all rows of a plan and trains on them."""
+    local_bytes = (_ROW_BYTES + _CELL_BYTES * _count_most_features(plan)) * plan.n_rows
     return _PROCESS_BYTES + max(
-        _READING_BYTES, own + training_spec.protocol_type.estimate_memory(plan)
+        _READING_BYTES, local_bytes + training_spec.protocol_type.estimate_memory(plan)
     )
 
 
 def _estimate_coordinator_memory(plan: Plan) -> int:
-    """Return what a participant takes whose workers are elsewhere: to learn of all rows."""
+    """Return the peak memory of a coordinator, which fits encoders and thresholds to all rows."""
     return _PROCESS_BYTES + max(
-        _READING_BYTES, (_TO_LEARN_OF_A_ROW + _count_most_features(plan)) * plan.n_rows
+        _READING_BYTES, (_FITTING_ROW_BYTES + _count_most_features(plan)) * plan.n_rows
     )
 
 
 def estimate_scratch_bytes(rows: int, features: int, shards: int) -> int:
-    """Return what a table takes on disk before its buckets are all that is left of it.
+    """Return the bytes of a table's temporary files, which exist until it is bucketed.
 
-    Where rows are in shards, all workers together take as much again.
+    If rows are in shards, all workers together use as much again.
     """
     cells = features * rows
     return (1 + (shards > 1)) * 9 * cells if 8 * cells > MAX_MEMORY_BYTES else 0
 
 
-def _total(training_spec: TrainingSpec, plan: Plan, n_trained_tables: int, dealers: int) -> Cost:
-    """Return what is left of a training costs: tables that draw alike features, alike."""
+def _sum_remaining_cost(
+    training_spec: TrainingSpec, plan: Plan, n_trained_tables: int, dealers: int
+) -> Cost:
+    """Return the cost of the remaining tables, counted once for each set of sampled cut counts."""
     setup, total = Cost(), Cost()
-    found: dict[tuple[tuple[int, int], ...], Cost] = {}
+    cost_by_cuts: dict[tuple[tuple[int, int], ...], Cost] = {}
     for number in range(n_trained_tables, plan.params.tables):
-        drawn = plan.list_sampled_cut_counts(number)
-        if drawn not in found:
-            setup, found[drawn] = count_training_cost(training_spec, plan, number, dealers)
-        total += found[drawn]
+        cut_counts = plan.list_sampled_cut_counts(number)
+        if cut_counts not in cost_by_cuts:
+            setup, cost_by_cuts[cut_counts] = count_training_cost(
+                training_spec, plan, number, dealers
+            )
+        total += cost_by_cuts[cut_counts]
     return setup + total
 
 
 def count_training_cost(
     training_spec: TrainingSpec, plan: Plan, number: int = 0, dealers: int = 1
 ) -> tuple[Cost, Cost]:
-    """Return what setting up costs, and what a table does, by counting it through."""
+    """Return the cost of the setup and of one table, by running the program on a counter."""
     counter = CostCounter(len(training_spec.parties), n_dealers=dealers)
     params = plan.params.model_copy(update={"tables": number + 1})
-    once = replace(plan, params=params, has_explanations=False)
-    train(counter, training_spec, once, None, n_trained_tables=number)
+    up_to_table = replace(plan, params=params, has_explanations=False)
+    train(counter, training_spec, up_to_table, None, n_trained_tables=number)
     setup, table = Cost(), Cost()
     for step, cost in counter.cost_by_step.items():
         if step.partition("/")[0] == "setup":
@@ -154,8 +157,8 @@ def count_training_cost(
     return setup, table
 
 
-def _of_validation(training_spec: TrainingSpec, plan: Plan, dealers: int) -> Cost:
-    """Return what validation rows cost at the end of all tables."""
+def _count_validation_cost(training_spec: TrainingSpec, plan: Plan, dealers: int) -> Cost:
+    """Return the cost of the steps on validation rows after the last table."""
     counter = CostCounter(len(training_spec.parties), n_dealers=dealers)
     reveal_validation_results(
         counter, training_spec, plan, TrainingOutput(plan.params.tables, None), None
@@ -164,7 +167,7 @@ def _of_validation(training_spec: TrainingSpec, plan: Plan, dealers: int) -> Cos
 
 
 def count_explanation_cost(training_spec: TrainingSpec, plan: Plan, dealers: int = 1) -> Cost:
-    """Return what deriving contributions costs after the last table: nothing, unless agreed."""
+    """Return the cost of deriving contributions after the last table: 0, unless agreed."""
     counter = CostCounter(len(training_spec.parties), n_dealers=dealers)
     if plan.has_explanations:
         derive_explanation(counter, training_spec.protocol_type, plan, plan.params.tables, None, {})
@@ -173,17 +176,17 @@ def count_explanation_cost(training_spec: TrainingSpec, plan: Plan, dealers: int
 
 @dataclass(frozen=True)
 class ComputeSpeed:
-    """How fast a core computes: seconds for what a training takes."""
+    """Compute time of a core: seconds for each unit of a training run's cost."""
 
     start: float
-    """To start the processes."""
+    """Seconds to start the processes."""
     per_round: float
     per_online_byte: float
     per_offline_byte: float
     per_product: float
 
     def estimate_seconds(self, cost: CostEstimate) -> float:
-        """Return the seconds that computing takes where every process has a core of its own."""
+        """Return the compute time, if every process has its own core."""
         return (
             self.start
             + self.per_round * cost.rounds
@@ -200,30 +203,31 @@ REFERENCE_SPEED = ComputeSpeed(
     per_offline_byte=1.35e-9,
     per_product=8.0e-10,
 )
-"""A 16-core Xeon, on which every process has a core of its own."""
+"""A 16-core Xeon, on which every process has its own core."""
 
 OVERLAP_FRACTION = 0.6
-"""How much of the smaller of carrying and computing the larger one hides."""
+"""The part of the shorter of transfer and compute time that the longer one hides."""
 
 
 DEALER_PLACEMENTS = ("ahead", "own", "shared")
-"""Where the dealer's bytes are carried: before the training; meanwhile, on a link of the dealer's
-own, of the same delay and rate; or on the participants' link."""
+"""How the dealer's bytes are transferred: before training (offline preprocessing); during training
+on the dealer's own link, of the same delay and rate; or during training on the participants' link.
+"""
 
 
 @dataclass(frozen=True)
 class TimeEstimate:
-    """Where the time of a training goes, in seconds."""
+    """The estimated time of a training run, in seconds."""
 
     delays: float
     transfer_seconds: float
     compute_seconds: float
     dealing: float = 0.0
-    """How long a link of the dealer's own is busy, beside all that."""
+    """The time that the dealer's own link is busy, in parallel to the rest."""
 
     @property
     def total(self) -> float:
-        """All of it; carrying and computing overlap, and nobody can be done before the dealer."""
+        """The total time: transfer and computation overlap, and it is at least `dealing`."""
         small, large = sorted((self.transfer_seconds, self.compute_seconds))
         return max(self.delays + large + (1 - OVERLAP_FRACTION) * small, self.dealing)
 
@@ -235,18 +239,19 @@ def estimate_time(
     processes_per_core: float = 1.0,
     dealer: str = "ahead",
 ) -> TimeEstimate:
-    """Return the time of a training at a one-way delay in seconds and a rate in bytes a second.
+    """Return the time of a training run at a one-way delay in seconds and a rate in bytes a second.
 
-    The rate is shared by all traffic between participants, and dealers' bytes are carried as one of
-    DEALERS. Processes that share a core wait for each other; that three dealers wait for each other
-    is not counted.
+    All participants share the rate. `dealer` is one of `DEALER_PLACEMENTS`. Processes that share a
+    core wait for each other; the time that three dealers wait for each other is not counted.
     """
     assert dealer in DEALER_PLACEMENTS
-    computing = REFERENCE_SPEED.estimate_seconds(cost) * max(1.0, processes_per_core)
-    carried = cost.online_bytes + (
+    compute_seconds = REFERENCE_SPEED.estimate_seconds(cost) * max(1.0, processes_per_core)
+    n_transferred = cost.online_bytes + (
         cost.offline_bytes + cost.dealer_bytes if dealer == "shared" else 0
     )
-    # Three dealers take turns, so that each one's link carries a third of all.
-    on_a_link = (cost.offline_bytes + cost.dealer_bytes) / (3 if cost.dealer_bytes else 1)
-    dealing = REFERENCE_SPEED.start + delay + on_a_link / rate if dealer == "own" else 0.0
-    return TimeEstimate(cost.rounds * delay, carried / rate, computing, dealing)
+    # Three dealers take turns, so each dealer's link carries a third of the bytes.
+    dealer_link_bytes = (cost.offline_bytes + cost.dealer_bytes) / (3 if cost.dealer_bytes else 1)
+    dealer_seconds = (
+        REFERENCE_SPEED.start + delay + dealer_link_bytes / rate if dealer == "own" else 0.0
+    )
+    return TimeEstimate(cost.rounds * delay, n_transferred / rate, compute_seconds, dealer_seconds)

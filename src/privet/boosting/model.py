@@ -1,7 +1,7 @@
-"""A model as a value: tables of D tests and 2^D leaf values, and the score they give a sample.
+"""A model: decision tables of D splits and 2^D leaf values, and the scores of samples.
 
-The leaf of a sample is read off its tests as a binary number, level 0 first: a passed test
-(`feature < threshold`, or the feature is missing) is a 0 and leads left, a failed one is a 1.
+The outcomes of the splits, level 0 first, are the binary digits of a sample's leaf index: 0 if the
+sample goes left (`feature < threshold`, or the feature is missing), 1 if it goes right.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from privet.objectives.regression import OBJECTIVES, create_objective_with_outpu
 from privet.schema import is_printable
 from privet.spec.column_types import NUMBER
 
-# The arrays of a model and their types; a model holds copies that cannot be written to.
+# The arrays of a model and their types; a model holds read-only copies.
 _ARRAYS = {
     "base_score": np.float64,
     "feature": np.intp,
@@ -28,8 +28,7 @@ _ARRAYS = {
     "leaf_values": np.float64,
     "left_fraction": np.float64,
 }
-# Scoring goes through the samples in blocks of about this many (table, sample) pairs.
-_BLOCK = 1 << 20
+_BLOCK = 1 << 20  # (table, sample) pairs that are scored at a time
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Feature:
     owner: str
 
     def __post_init__(self) -> None:
-        # Names travel to other participants and onto their terminals.
+        # Names are sent to other participants and printed on their terminals.
         for text in (self.name, self.owner):
             if not is_printable(text):
                 raise DataError(f"{text!r} cannot be the name of a column or a participant")
@@ -50,34 +49,37 @@ class Feature:
 class Model:
     """Gradient boosted decision tables.
 
-    A test of a level is a feature and a bucket of it, which its owner knows as a threshold: `-inf`
-    asks whether the feature is missing, `inf` is a test that everything passes.
+    Each level of a table has one split: a feature and the last of its buckets that goes left, which
+    its owner knows as a threshold. With the threshold `-inf`, only missing values go left; with
+    `inf`, all rows do.
     """
 
     task: str
-    """The objective's name."""
+    """The name of the objective."""
     features: tuple[Feature, ...]
     base_score: FloatArray
     """The scores before the first table: (outputs,)."""
     feature: IndexArray
-    """Which feature each level tests: (tables, depth)."""
+    """The index of the feature that each level splits on: (tables, depth)."""
     bucket: IndexArray
-    """The last bucket that passes the test: (tables, depth)."""
+    """The last bucket that goes left: (tables, depth)."""
     threshold: FloatArray
-    """What the feature is compared with: (tables, depth)."""
+    """The threshold of each split: (tables, depth)."""
     leaf_values: FloatArray
-    """What a table adds to the scores, the learning rate included: (tables, outputs, 2^depth)."""
+    """The values added to the scores, after the learning rate: (tables, outputs, 2^depth)."""
     encoders: tuple[Encoder, ...] = ()
-    """What made the features of columns; none where they are numbers as they are."""
+    """The encoders of the columns; empty if all columns are numbers."""
     classes: tuple[str, ...] = ()
-    """The names of a label's classes, in the order of the probabilities, where they are known."""
+    """The names of the label's classes, if known, in the order of the probabilities."""
     left_fraction: FloatArray | None = None
-    """The share of training rows that pass each test, where it is known: (tables, depth)."""
+    """The fraction of training rows going left at each split, if known: (tables, depth)."""
 
     def __post_init__(self) -> None:
-        given = {name: kind for name, kind in _ARRAYS.items() if getattr(self, name) is not None}
-        for name, kind in given.items():
-            array = np.array(getattr(self, name), dtype=kind)
+        present = {
+            name: dtype for name, dtype in _ARRAYS.items() if getattr(self, name) is not None
+        }
+        for name, dtype in present.items():
+            array = np.array(getattr(self, name), dtype=dtype)
             array.setflags(write=False)
             object.__setattr__(self, name, array)
         if len(set(self.features)) < len(self.features):
@@ -111,16 +113,16 @@ class Model:
         self._check_left_fraction()
 
     def _check_left_fraction(self) -> None:
-        found = self.left_fraction
-        if found is None:
+        fraction = self.left_fraction
+        if fraction is None:
             return
-        if found.shape != self.feature.shape or not ((found >= 0) & (found <= 1)).all():
+        if fraction.shape != self.feature.shape or not ((fraction >= 0) & (fraction <= 1)).all():
             raise ModelError("shares of rows that pass are not one between 0 and 1 for each test")
 
     def _check_classes(self) -> None:
-        due = max(2, self.objective.n_outputs) if self.objective.is_classification else 0
-        if self.classes and len(self.classes) != due:
-            raise ModelError(f"{len(self.classes)} names for {due} classes")
+        expected = max(2, self.objective.n_outputs) if self.objective.is_classification else 0
+        if self.classes and len(self.classes) != expected:
+            raise ModelError(f"{len(self.classes)} names for {expected} classes")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Model):
@@ -134,40 +136,40 @@ class Model:
 
     @property
     def objective(self) -> Objective:
-        """What was learned."""
+        """The objective that the model was trained for."""
         return create_objective_with_outputs(self.task, len(self.base_score))
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """The names of the features, in the order that predictions take their columns in."""
+        """The names of the features, in the order of the columns for prediction."""
         return tuple(feature.name for feature in self.features)
 
     @property
     def n_tables(self) -> int:
-        """How many tables there are."""
+        """The number of tables."""
         return int(self.feature.shape[0])
 
     @property
     def depth(self) -> int:
-        """How many tests a table has."""
+        """The number of splits of a table."""
         return int(self.feature.shape[1])
 
     def find_rows_going_right(self, table: int, level: int, columns: FloatArray) -> BoolArray:
-        """Return which samples fail one test; a missing value, smaller than everything, passes."""
+        """Return the samples that go right at one split; missing values go left."""
         result: BoolArray = columns[self.feature[table, level]] >= self.threshold[table, level]
         return result
 
     def find_leaf_indices(self, columns: FloatArray) -> IndexArray:
         """Return the leaf of every sample in every table, (tables, n_samples).
 
-        `columns` holds a row a feature, in the order of `features`: (n_features, n_samples).
+        `columns` has one row for each feature, in the order of `features`: (n_features, n_samples).
         """
         self._check_columns(columns)
         leaf = np.zeros((self.n_tables, columns.shape[1]), dtype=np.intp)
         for level in range(self.depth):
-            # A missing value compares false and so goes left, as one smaller than everything.
-            fails = columns[self.feature[:, level]] >= self.threshold[:, level, None]
-            leaf = 2 * leaf + fails
+            # A missing value compares false and therefore goes left, as the smallest value does.
+            goes_right = columns[self.feature[:, level]] >= self.threshold[:, level, None]
+            leaf = 2 * leaf + goes_right
         return leaf
 
     def predict_scores(self, columns: FloatArray) -> FloatArray:
@@ -186,14 +188,14 @@ class Model:
         return result
 
     def staged_scores(self, columns: FloatArray) -> Iterator[FloatArray]:
-        """Yield the scores of every sample after the first table, after the second, and so on."""
+        """Yield the scores of every sample after each table."""
         score = np.repeat(self.base_score[:, None], columns.shape[1], axis=1)
         for values, leaf in zip(self.leaf_values, self.find_leaf_indices(columns), strict=True):
             score = score + values[:, leaf]
             yield score
 
     def predict(self, columns: FloatArray) -> FloatArray:
-        """Return what the scores say of every sample: a value, or probabilities of classes."""
+        """Return the prediction for every sample: a value, or the probabilities of the classes."""
         return self.objective.predict_from_scores(self.predict_scores(columns))
 
     def _check_columns(self, columns: FloatArray) -> None:
@@ -204,34 +206,34 @@ class Model:
             )
 
     def compare_splits(self, other: Model, columns: FloatArray) -> float:
-        """Return the share of levels at which two models split samples in the same way.
+        """Return the fraction of levels at which two models divide the samples in the same way.
 
-        By the same test, or by one that happens to part them alike, such as that of a column's copy
-        or of its opposite.
+        Both splits are the same, or they divide these samples alike, such as those on a column and
+        on its copy or its negation.
         """
         self._check_columns(columns)
         same = (self.feature == other.feature) & (self.bucket == other.bucket)
         for table, level in np.argwhere(~same):
-            ours, theirs = (
+            first, second = (
                 model.find_rows_going_right(table, level, columns) for model in (self, other)
             )
-            same[table, level] = len(np.unique(ours == theirs)) == 1
+            same[table, level] = len(np.unique(first == second)) == 1
         return float(np.mean(same))
 
     def compute_importances(self, gains: FloatArray | None = None) -> FloatArray:
-        """Return the share of all tests that each feature has, or of what all levels gained.
+        """Return the fraction of all splits, or of their total gain, that each feature has.
 
-        Counted unless somebody has gains, (tables, depth): the tested features are what every
-        participant of a federation may know, gains are not.
+        Without `gains`, (tables, depth), splits are counted: all participants know the features of
+        the splits, but not the gains.
         """
         return compute_importances(self.feature, self.threshold, len(self.features), gains)
 
     def describe_split(self, table: int, level: int) -> str:
-        """Say a test in words, without its owner."""
+        """Describe a split in words, without its owner."""
         feature = int(self.feature[table, level])
         name = self.features[feature].name
-        made = [encoder for encoder in self.encoders for _ in encoder.feature_names]
-        encoder = made[feature] if made else Encoder(name, NUMBER)
+        encoders = [encoder for encoder in self.encoders for _ in encoder.feature_names]
+        encoder = encoders[feature] if encoders else Encoder(name, NUMBER)
         return encoder.describe_split(name, float(self.threshold[table, level]))
 
 
@@ -241,10 +243,10 @@ def compute_importances(
     n_features: int,
     gains: FloatArray | None = None,
 ) -> FloatArray:
-    """Return the share of all tests that each feature has: what everything passes is none.
+    """Return the fraction of all splits, or of their total gain, that each feature has.
 
-    With gains, of their sum. A level may gain less than nothing, where no test gains more; that
-    counts as nothing.
+    A level at which all rows go left is not counted. A gain can be negative, if no split has a
+    larger one; it counts as 0.
     """
     weights = np.ones(feature.shape) if gains is None else np.maximum(gains, 0.0)
     weights = np.where(np.isposinf(threshold), 0.0, weights)

@@ -35,7 +35,7 @@ from privet.spec.plan import ExplainBy, Plan
 
 @dataclass(frozen=True)
 class PredictionQuery:
-    """A batch to predict, as all participants and the dealer know it."""
+    """The public description of a batch to predict, known to all participants and the dealer."""
 
     protocol: str
     objective: Objective
@@ -43,15 +43,15 @@ class PredictionQuery:
     """(tables, depth, n_samples)."""
     active: int
     recipient: int
-    """Who receives the predictions."""
+    """The participant that receives the predictions."""
     prediction_bits: int
-    """Fraction bits that they are revealed with."""
+    """Fraction bits of the revealed scores."""
     explain: ExplainBy | None = None
-    """By what contributions are told to the recipient, where it asks for them."""
+    """The grouping of the contributions that the recipient receives, if it requests them."""
     n_features: int = 0
-    """How many features all participants have together, where that matters."""
+    """The number of features of all participants, for contributions by feature."""
     disclosure: str = "predictions"
-    """What they are called in the ledger."""
+    """The name of the predictions in the disclosure ledger."""
 
     @classmethod
     def for_label_holder(
@@ -61,7 +61,7 @@ class PredictionQuery:
         samples: int,
         explain: ExplainBy | None = None,
     ) -> PredictionQuery:
-        """Return a batch whose predictions the label's holder receives, by so many tables."""
+        """Return a batch whose predictions, by so many tables, the label holder receives."""
         return cls(
             protocol=training_spec.protocol,
             objective=training_spec.params.objective,
@@ -75,11 +75,11 @@ class PredictionQuery:
 
     @property
     def encoding(self) -> FixedPoint:
-        """How scores are encoded."""
+        """The encoding of scores."""
         return FixedPoint(self.prediction_bits + GUARD_BITS, Z32)
 
     def group_splits(self, parties: Sequence[str], part: ModelPart | None) -> SplitGroups:
-        """Return by what the contributions of tests are added up."""
+        """Return the groups by which the contributions of splits are added up."""
         if self.explain == "participant":
             owners = None if part is None else part.find_split_owners(parties)
             return SplitGroups(len(parties), owners)
@@ -87,7 +87,7 @@ class PredictionQuery:
         return SplitGroups(self.n_features, None if part is None else part.feature)
 
     def list_group_names(self, parties: Sequence[str], part: ModelPart) -> tuple[str, ...]:
-        """Return what contributions are of: a feature, with its owner if two have its name."""
+        """Return the names of the groups; equal names of features are extended by their owners."""
         if self.explain == "participant":
             return tuple(parties)
         names = [feature.name for feature in part.features]
@@ -99,9 +99,9 @@ class PredictionQuery:
 def reveal_label_unit(
     runtime: Runtime, query: PredictionQuery, part: ModelPart | None
 ) -> LabelUnit | None:
-    """Return the label's unit to the recipient of predictions, once, before the first of them.
+    """Return the unit of the label to the recipient, once, before its first predictions.
 
-    Where the objective has none of its own, there is nothing to tell.
+    If the objective does not normalise the label, the unit is public.
 
     Reveals: the unit to the recipient, if it is not the active participant, who has it.
     """
@@ -124,18 +124,19 @@ def reveal_label_unit(
 
 @dataclass(frozen=True, repr=False)
 class ExplainedPredictions:
-    """Predictions, and what contributes to the scores that they were made from."""
+    """Predictions, and the contributions to their scores."""
 
     predictions: FloatArray
     explanation: Explanation
     names: tuple[str, ...]
-    """What each contribution is of."""
+    """The feature or participant of each contribution."""
 
     def take(self, rows: IndexArray) -> ExplainedPredictions:
-        """Return those of some rows, in that order."""
-        found = self.explanation
-        chosen = replace(found, contributions=found.contributions[..., rows])
-        return ExplainedPredictions(self.predictions[..., rows], chosen, self.names)
+        """Return the predictions of some rows, in that order."""
+        explanation = replace(
+            self.explanation, contributions=self.explanation.contributions[..., rows]
+        )
+        return ExplainedPredictions(self.predictions[..., rows], explanation, self.names)
 
 
 def predict(
@@ -149,18 +150,18 @@ def predict(
 ) -> FloatArray | None:
     """Predict new samples; return values or probabilities to the recipient, None to all others.
 
-    1. Every participant applies its own tests; the suite adds up the leaf values on shares, from
-       where the active participant has scores start.
-    2. The scores are rounded to what all agreed on, and revealed to the recipient, who knows the
-       label's unit (`reveal_label_unit`).
+    1. Every participant applies the splits on its own features; the suite adds up [leaf values] and
+       the active participant's initial scores.
+    2. The [scores] are rounded to the agreed number of bits and revealed to the recipient, who
+       knows the label's unit (`reveal_label_unit`).
 
-    In shards, a crowd of workers does all of that but for revealing, each for its own samples.
+    In shards, a group of workers runs all steps except revealing, each for its own samples.
 
     Reveals: the rounded scores to the recipient.
     """
     with runtime.repeated_step("predict"):
-        samples = _create_batch(runtime, query, parties, part, columns, batch_workers)
-        scores = samples.compute_scores(
+        batch = _create_batch(runtime, query, parties, part, columns, batch_workers)
+        scores = batch.compute_scores(
             _get_leaf_values(query, part), _share_initial_scores(runtime, query, part)
         )
         revealed = runtime.reveal(scores.reshape(-1), [query.recipient], query.disclosure)
@@ -180,42 +181,41 @@ def predict_explained(
     unit: LabelUnit | None,
     batch_workers: BatchWorkers | None = None,
 ) -> ExplainedPredictions | None:
-    """Predict as `predict` does, the same numbers, and explain the scores to the recipient.
+    """Return the predictions of `predict` and the contributions to their scores to the recipient.
 
-    Contributions are looked up as leaf values are, added up by feature or by participant on shares,
-    and rounded as scores are. What rounding leaves over, the recipient spreads evenly over those
-    that are tested at all: so contributions and the base add up to the score.
+    Contributions are looked up like leaf values, added up by feature or by participant on shares,
+    and rounded like scores. The recipient spreads the rounding difference evenly over the groups
+    that have a split, so that contributions and the base add up to the score.
 
     Reveals: the rounded scores, contributions and base to the recipient.
     """
     with runtime.repeated_step("predict"):
-        samples = _create_batch(runtime, query, parties, part, columns, batch_workers)
-        groups, start = (
-            query.group_splits(parties, part),
-            _share_initial_scores(runtime, query, part),
+        batch = _create_batch(runtime, query, parties, part, columns, batch_workers)
+        groups = query.group_splits(parties, part)
+        initial_scores = _share_initial_scores(runtime, query, part)
+        contributions, means = _get_contributions(query, part)
+        base = means.sum(0) + initial_scores.reshape(-1)
+        scores, added, rounded_base = batch.compute_explained(
+            _get_leaf_values(query, part), initial_scores, contributions, groups, base
         )
-        reasons, means = _get_contributions(query, part)
-        scores, added, base = samples.compute_explained(
-            _get_leaf_values(query, part), start, reasons, groups, means.sum(0) + start.reshape(-1)
-        )
-        to, others = [query.recipient], concatenate([added.reshape(-1), base])
+        to, details = [query.recipient], concatenate([added.reshape(-1), rounded_base])
         revealed = runtime.reveal(scores.reshape(-1), to, query.disclosure)
-        beside = runtime.reveal(others, to, "contributions and base")
-    if revealed is None or beside is None:
+        revealed_details = runtime.reveal(details, to, "contributions and base")
+    if revealed is None or revealed_details is None:
         return None
     assert part is not None
     assert unit is not None
     assert groups.of_splits is not None
     score = query.encoding.decode(revealed).reshape(scores.shape)
-    numbers = query.encoding.decode(beside)
-    middle = numbers[added.size :, None]
-    contributions = numbers[: added.size].reshape(added.shape).transpose(1, 0, 2).copy()
-    tested = np.unique(groups.of_splits)
-    left_over = score - middle - contributions.sum(axis=1)
-    contributions[:, tested] += left_over[:, None] / len(tested)
+    decoded = query.encoding.decode(revealed_details)
+    mean_score = decoded[added.size :, None]
+    by_group = decoded[: added.size].reshape(added.shape).transpose(1, 0, 2).copy()
+    with_splits = np.unique(groups.of_splits)
+    difference = score - mean_score - by_group.sum(axis=1)
+    by_group[:, with_splits] += difference[:, None] / len(with_splits)
     return ExplainedPredictions(
         query.objective.predict_from_scores(unit.restore(score)),
-        Explanation(contributions * unit.scale, unit.restore(middle)[:, 0]),
+        Explanation(by_group * unit.scale, unit.restore(mean_score)[:, 0]),
         query.list_group_names(parties, part),
     )
 
@@ -229,7 +229,7 @@ def answer_query(
     unit: LabelUnit | None,
     batch_workers: BatchWorkers | None = None,
 ) -> FloatArray | ExplainedPredictions | None:
-    """Predict, and explain the predictions if the query says by what."""
+    """Predict, and explain the predictions if the query sets `explain`."""
     program = predict if query.explain is None else predict_explained
     return program(runtime, query, parties, part, columns, unit, batch_workers)
 
@@ -243,26 +243,26 @@ def reveal_mean_contributions(
     unit: LabelUnit | None,
     batch_workers: BatchWorkers | None = None,
 ) -> FloatArray | None:
-    """Return how large contributions to the samples' scores are on average, whatever their sign.
+    """Return the mean absolute contributions to the samples' scores.
 
-    (groups, outputs), in the label's unit, to the recipient, and None to all others. Those of each
-    sample stay in shares.
+    They are (groups, outputs), in the label's unit, at the recipient, and None at all others. The
+    contributions to the score of a single sample stay secret-shared.
 
     Reveals: these means to the recipient.
     """
     with runtime.repeated_step("predict"):
-        samples = _create_batch(runtime, query, parties, part, columns, batch_workers)
-        reasons, _ = _get_contributions(query, part)
-        total = samples.sum_absolute_contributions(
-            _get_leaf_values(query, part), reasons, query.group_splits(parties, part)
+        batch = _create_batch(runtime, query, parties, part, columns, batch_workers)
+        contributions, _ = _get_contributions(query, part)
+        total = batch.sum_absolute_contributions(
+            _get_leaf_values(query, part), contributions, query.group_splits(parties, part)
         )
         bits = query.encoding.fraction_bits, query.prediction_bits
-        found = PROTOCOL_TYPES[query.protocol].reveal_mean_contributions(
+        means = PROTOCOL_TYPES[query.protocol].reveal_mean_contributions(
             runtime, total, query.shape[2], bits, query.recipient
         )
-    if found is None or unit is None:
+    if means is None or unit is None:
         return None
-    return found * unit.scale
+    return means * unit.scale
 
 
 def _create_batch(
@@ -273,7 +273,7 @@ def _create_batch(
     columns: FloatArray | None,
     batch_workers: BatchWorkers | None,
 ) -> PredictionBatch:
-    """Return the samples of a query, here or in shards."""
+    """Return the samples of a query, in this process or in shards."""
     suite = PROTOCOL_TYPES[query.protocol]
     if batch_workers is not None:
         return ShardedBatch(runtime, suite, batch_workers, query.shape)
@@ -281,9 +281,9 @@ def _create_batch(
 
 
 def _get_contributions(query: PredictionQuery, part: ModelPart | None) -> tuple[Share, Share]:
-    """Return our shares of contributions and means, as `PartExplanation` has them."""
+    """Return the local shares of contributions and means, as in `PartExplanation`."""
     if part is not None:
-        assert part.explanation is not None, "the part explains nothing"
+        assert part.explanation is not None, "the part has no explanation"
         return Share(part.explanation.contributions, Z32), Share(part.explanation.means, Z32)
     (tables, depth, _), outputs = query.shape, query.objective.n_outputs
     contributions = Share.unknown((tables, outputs, depth, 1 << depth), Z32)
@@ -296,7 +296,7 @@ def apply_splits(
     part: ModelPart | None,
     columns: FloatArray | None,
 ) -> AppliedSplits:
-    """Return the tests of all tables, as they come out for the samples."""
+    """Return the outcomes of the splits of all tables for the samples."""
     if part is None or columns is None:
         return AppliedSplits(query.shape, None, None)
     return AppliedSplits(
@@ -305,7 +305,7 @@ def apply_splits(
 
 
 def _get_leaf_values(query: PredictionQuery, part: ModelPart | None) -> Share:
-    """Return our share of the leaf values of all tables."""
+    """Return the local share of the leaf values of all tables."""
     tables, depth, _ = query.shape
     if part is None:
         return Share.unknown((tables, query.objective.n_outputs, 1 << depth), Z32)
@@ -315,26 +315,27 @@ def _get_leaf_values(query: PredictionQuery, part: ModelPart | None) -> Share:
 def _share_initial_scores(
     runtime: Runtime, query: PredictionQuery, part: ModelPart | None
 ) -> Share:
-    """Return a share of where scores start, (K, 1), all of it the active participant's.
+    """Return a share of the initial scores, (K, 1), which the active participant knows.
 
-    Zeros where an objective has its own unit, which says where they start.
+    They are zero if the objective normalises the label: its unit then contains them.
     """
-    start = None
+    initial_scores = None
     if part is not None and part.label_unit is not None and not query.objective.normalised_label:
-        start = np.array(part.label_unit.initial_scores)
-    return share_initial_scores(runtime, start, query.encoding, (query.objective.n_outputs, 1), Z32)
+        initial_scores = np.array(part.label_unit.initial_scores)
+    shape = (query.objective.n_outputs, 1)
+    return share_initial_scores(runtime, initial_scores, query.encoding, shape, Z32)
 
 
 _WHAT = "predictions of validation rows"
 
 
 class ValidationResult(NamedTuple):
-    """What the label's holder learns of validation rows at the end; nobody else learns any."""
+    """The results on validation rows after training; only the label holder learns them."""
 
     predictions: FloatArray | None = None
     importances: dict[str, list[float]] | None = None
-    """How large contributions to their scores are on average, whatever their sign: of each feature
-    or participant, by name, to each output."""
+    """Mean absolute contributions to their scores: by the name of each feature or participant, one
+    for each output."""
 
 
 def reveal_validation_results(
@@ -345,18 +346,18 @@ def reveal_validation_results(
     data: TrainingData | None,
     workers: Sequence[WorkerHandle] = (),
 ) -> ValidationResult:
-    """Do with validation rows, after the last table, what all agreed on.
+    """Return the results on validation rows, after the last table, that all participants agreed on.
 
-    Where rows are in shards, workers do it, who have them in buckets.
+    If rows are in shards, the workers compute them, since they hold the bucketed rows.
 
-    Reveals: what `predict_validation` and `reveal_importances` do.
+    Reveals: what `predict_validation` and `reveal_importances` reveal.
     """
-    crowd = BatchWorkers(plan.shards, workers) if plan.shards > 1 else None
-    if crowd is not None and (plan.reveal_validation or plan.importances_by is not None):
+    batch_workers = BatchWorkers(plan.shards, workers) if plan.shards > 1 else None
+    if batch_workers is not None and (plan.reveal_validation or plan.importances_by is not None):
         shape = (result.n_tables, plan.params.depth, plan.n_validation)
-        send_splits(runtime, crowd, shape, result.part)
-    predictions = predict_validation(runtime, training_spec, plan, result, data, crowd)
-    importances = reveal_importances(runtime, training_spec, plan, result, data, crowd)
+        send_splits(runtime, batch_workers, shape, result.part)
+    predictions = predict_validation(runtime, training_spec, plan, result, data, batch_workers)
+    importances = reveal_importances(runtime, training_spec, plan, result, data, batch_workers)
     return ValidationResult(predictions, importances)
 
 
@@ -368,18 +369,16 @@ def predict_validation(
     data: TrainingData | None,
     batch_workers: BatchWorkers | None = None,
 ) -> FloatArray | None:
-    """Return the predictions of validation rows to the label's holder, if all agreed on that.
+    """Return the predictions of validation rows to the label holder, if all agreed to that.
 
-    Reveals: these, rounded like any prediction, to the label's holder alone.
+    Reveals: these predictions, rounded like all others, to the label holder only.
     """
     if not plan.reveal_validation:
         return None
-    query, part = (
-        PredictionQuery.for_label_holder(training_spec, result.n_tables, plan.n_validation),
-        result.part,
-    )
+    part = result.part
+    query = PredictionQuery.for_label_holder(training_spec, result.n_tables, plan.n_validation)
     query = replace(query, disclosure=_WHAT)
-    unit, columns = reveal_label_unit(runtime, query, part), _columns(plan, data)
+    unit, columns = reveal_label_unit(runtime, query, part), _get_columns(plan, data)
     return predict(runtime, query, training_spec.parties, part, columns, unit, batch_workers)
 
 
@@ -391,36 +390,37 @@ def reveal_importances(
     data: TrainingData | None,
     batch_workers: BatchWorkers | None = None,
 ) -> dict[str, list[float]] | None:
-    """Return mean absolute contributions to the label's holder, if all agreed on that.
+    """Return mean absolute contributions to the label holder, if all participants agreed to that.
 
-    Reveals: these, with as many fraction bits as predictions have or one more, to the label's
-    holder alone.
+    Reveals: these means, with the fraction bits of predictions or one more, to the label holder
+    only.
     """
     if plan.importances_by is None:
         return None
     by, part = plan.importances_by, result.part
     query = PredictionQuery.for_label_holder(training_spec, result.n_tables, plan.n_validation, by)
-    unit, columns = reveal_label_unit(runtime, query, part), _columns(plan, data)
-    found = reveal_mean_contributions(
+    unit, columns = reveal_label_unit(runtime, query, part), _get_columns(plan, data)
+    means = reveal_mean_contributions(
         runtime, query, training_spec.parties, part, columns, unit, batch_workers
     )
-    if found is None or part is None:
+    if means is None or part is None:
         return None
     names = query.list_group_names(training_spec.parties, part)
-    return dict(zip(names, found.tolist(), strict=True))
+    return dict(zip(names, means.tolist(), strict=True))
 
 
-def _columns(plan: Plan, data: TrainingData | None) -> FloatArray | None:
-    """Return our columns of validation rows, unless workers have them."""
+def _get_columns(plan: Plan, data: TrainingData | None) -> FloatArray | None:
+    """Return the local columns of validation rows, unless workers have them."""
     if data is None or plan.shards > 1:
         return None
     return make_representative_values(data.columns, plan.n_validation)
 
 
 def make_representative_values(columns: BucketedColumns, last: int) -> FloatArray:
-    """Return values that lie in the buckets that the last rows are in: (n_features, rows).
+    """Return values in the same buckets as those of the last rows: (n_features, rows).
 
-    The lowest value of each bucket, and a missing one in the first: they pass the same tests.
+    They are the lowest value of each bucket, and a missing value for the first bucket: all splits
+    have the same outcomes.
     """
     buckets = columns.buckets[:, columns.n_samples - last :].astype(np.intp)
     lowest = np.take_along_axis(columns.thresholds, np.maximum(buckets - 1, 0), axis=1)

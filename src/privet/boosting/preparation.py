@@ -1,7 +1,8 @@
 """A participant's data for a training run: label, features and buckets, for all rows or a shard.
 
-Whoever works on a part of the rows reads these alone, and gets of them what `prepare_data` made of
-all: the same buckets, label and weights. All that depends on the other rows is learned before.
+A worker reads only the rows of its shard and obtains the same buckets, label and weights as
+`prepare_data` does for all rows: everything that depends on other rows (encoders, thresholds,
+classes, the mean weight) is fitted before (`TableEncoding`).
 """
 
 from __future__ import annotations
@@ -44,22 +45,22 @@ from privet.spec.sampling import (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PreparedData:
-    """One participant's rows, ready for a training."""
+    """One participant's rows, ready for a training run."""
 
     columns: BucketedColumns
     label: FloatArray | None
     sample_weight: FloatArray | None
-    """How much each row counts, in means, if that is said."""
+    """The weight of each training row, divided by the mean weight, if rows have weights."""
     classes: tuple[str, ...]
-    """The names of the label's classes, if it has any: of two, the positive one is the last."""
+    """The names of the label's classes, if any: the second of two is the positive one."""
     encoders: tuple[Encoder, ...]
-    """What makes features of new rows."""
+    """The encoders of the columns, for new rows."""
     ids: Ids | None
-    """Which samples the rows are, if they have ids."""
+    """The ids of the rows, if they have any."""
     label_type: ColumnType | None = None
-    """What the label's column holds, if there is one."""
+    """The column type of the label, if there is one."""
     weighting: WeightNormaliser | None = None
-    """What makes weights in means of those that rows have, if they have any."""
+    """The normaliser of weights, if rows have weights."""
 
 
 def prepare_data(
@@ -69,10 +70,10 @@ def prepare_data(
     positive: str | None = None,
     class_weight: ClassWeight | None = None,
 ) -> PreparedData:
-    """Settle what the label's classes are, make features of the columns, and bucket these.
+    """Determine the classes of the label, encode the columns as features, and bucket these.
 
-    The rows that the parameters set aside go last; nothing is learned from them, but for the names
-    of classes. Raises DataError if the label cannot be split so.
+    Validation rows come last; only the class names are fitted to them, too. Raises DataError if the
+    label does not allow these validation rows.
     """
     n_validation = count_validation_rows(table.n_samples, params)
     n_trained = table.n_samples - n_validation
@@ -80,22 +81,24 @@ def prepare_data(
         table = table.take(order_rows(table.n_samples, params))
     frame = table.row_data
     classes: list[str] = []
-    label_kind = None if frame.label is None else frame.label_schema.column_type
+    label_type = None if frame.label is None else frame.label_schema.column_type
     if frame.label is not None:
         frame, classes = prepare_label(frame, params.task, positive, params.classes)
         assert frame.label is not None
         check_validation_label(params, frame.label, n_validation)
     trained = frame.take(np.arange(n_trained)) if n_validation else frame
-    by_class: tuple[float, ...] = ()
+    class_weights: tuple[float, ...] = ()
     if class_weight is not None:
         trained = apply_class_weights(trained, classes, class_weight)
         assert trained.label is not None
-        by_class = tuple(compute_class_weights(trained.label, classes, class_weight).tolist())
+        class_weights = tuple(compute_class_weights(trained.label, classes, class_weight).tolist())
     weight, weighting = trained.weight, None
     if trained.label is not None and weight is not None:
-        weighting = WeightNormaliser(WeightMean.from_weights(weight), by_class)
+        weighting = WeightNormaliser(WeightMean.from_weights(weight), class_weights)
         weight = check_and_normalise_weights(weight, trained.label, params.objective)
-    encoders = fit_encoders((each.take(slice(n_trained)) for each in table.columns), params.buckets)
+    encoders = fit_encoders(
+        (column.take(slice(n_trained)) for column in table.columns), params.buckets
+    )
     features = iter_features(table.columns, encoders)
     return PreparedData(
         columns=bucket_column_stream(
@@ -111,7 +114,7 @@ def prepare_data(
         classes=tuple(classes),
         encoders=encoders,
         ids=frame.ids,
-        label_type=label_kind,
+        label_type=label_type,
         weighting=weighting,
     )
 
@@ -119,14 +122,14 @@ def prepare_data(
 def iter_features(
     columns: Sequence[LazyColumn], encoders: Sequence[Encoder]
 ) -> Iterator[FloatArray]:
-    """Yield the features of columns: one is in memory at a time."""
+    """Yield the features of columns, one in memory at a time."""
     for column, encoder in zip(columns, encoders, strict=True):
         yield from encoder.iter_features(column.schema, column.read())
 
 
-def check_constrained_columns(encoders: Iterable[Encoder], wanted: Iterable[str]) -> None:
-    """Raise ParameterError if a column that is to be constrained holds categories."""
-    names = set(wanted)
+def check_constrained_columns(encoders: Iterable[Encoder], constrained: Iterable[str]) -> None:
+    """Raise ParameterError if a constrained column holds categories."""
+    names = set(constrained)
     for encoder in encoders:
         if encoder.column_type.name == "category" and names & {
             encoder.column,
@@ -139,28 +142,28 @@ def check_constrained_columns(encoders: Iterable[Encoder], wanted: Iterable[str]
 
 
 def apply_class_weights(frame: Frame, classes: Sequence[str], class_weight: ClassWeight) -> Frame:
-    """Return a frame, whose label numbers the classes, with their weights times its rows' own."""
+    """Return a frame with each row's weight times that of its class; its label contains codes."""
     assert frame.label is not None
     if not classes:
         raise DataError("class_weight: the label has no classes; leave it out")
-    found = compute_class_sample_weights(frame.label, classes, class_weight)
-    return replace(frame, weight=found if frame.weight is None else found * frame.weight)
+    weight = compute_class_sample_weights(frame.label, classes, class_weight)
+    return replace(frame, weight=weight if frame.weight is None else weight * frame.weight)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TableEncoding:
-    """What a participant learned of all its rows: its own, like the rows."""
+    """The encoders, thresholds and classes fitted to all local rows: as private as the rows."""
 
     owner: str
     encoders: tuple[Encoder, ...]
     thresholds: FloatArray
-    """Of every feature, padded with inf: (n_features, B - 1)."""
+    """The thresholds of each feature, padded with inf: (n_features, B - 1)."""
     classes: tuple[str, ...] = ()
-    """The names of the label's classes, if it has any, in the order of their numbers."""
+    """The names of the label's classes, if any, in the order of their codes."""
     label_type: ColumnType | None = None
-    """What the label's column holds, if there is one."""
+    """The column type of the label, if there is one."""
     weighting: WeightNormaliser | None = None
-    """What makes weights in means of those that rows have, if they have any."""
+    """The normaliser of weights, if rows have weights."""
 
     def __post_init__(self) -> None:
         if self.thresholds.ndim != 2 or len(self.thresholds) != len(
@@ -173,7 +176,7 @@ class TableEncoding:
 
     @classmethod
     def from_prepared(cls, prepared: PreparedData) -> TableEncoding:
-        """Return what there is to know of rows that are prepared."""
+        """Return the encoding of prepared rows."""
         return cls(
             owner=prepared.columns.owner,
             encoders=prepared.encoders,
@@ -186,16 +189,16 @@ class TableEncoding:
 
 @dataclass(frozen=True)
 class ExpectedIds:
-    """What shows that rows are those that were meant: a table may change, or its order."""
+    """The ids that rows must have: a table, or the order of its rows, can change on disk."""
 
     rules: IdRules
-    """How ids are compared."""
+    """The rules by which ids are normalised."""
     digest: bytes
-    """Of the ids of these rows, in the order in which they are wanted."""
+    """The digest of the ids of these rows, in the requested order."""
 
 
 def require_same_rows(where: str, ids: Ids | None, order: IndexArray, digest: bytes) -> None:
-    """Raise DataError unless rows, in an order, have the ids that they had before."""
+    """Raise DataError unless the rows, in this order, have the same ids as before."""
     if ids is None or ids.take(order).digest() != digest:
         raise DataError(f"{where}: {CHANGED_TABLE_MESSAGE}")
 
@@ -207,40 +210,42 @@ def prepare_shard(
     n_validation: int = 0,
     expected_ids: ExpectedIds | None = None,
 ) -> TrainingData:
-    """Read some rows of the table that this was learned of, and prepare them as all were.
+    """Read some rows of the encoded table, and prepare them as `prepare_data` prepared all rows.
 
-    `rows` are their numbers in the table, from 0, in the order in which they are wanted; the last
-    `n_validation` of them are validation rows, which have no weight. Raises DataError if they have
-    not the `expected_ids` ids, where these are to be looked at.
+    `rows` are their numbers in the table, from 0, in the requested order; the last `n_validation`
+    of them are validation rows, which have no weight. Raises DataError if `expected_ids` is given
+    and the rows have other ids.
     """
-    ordered, place = np.unique(rows, return_inverse=True)
+    sorted_rows, order = np.unique(rows, return_inverse=True)
     rules = None if expected_ids is None else expected_ids.rules
-    table = read_selected_rows(table_spec, ordered, encoding.encoders, encoding.label_type, rules)
+    table = read_selected_rows(
+        table_spec, sorted_rows, encoding.encoders, encoding.label_type, rules
+    )
     frame = table.row_data
     if expected_ids is not None:
-        require_same_rows(table_spec.display_name, frame.ids, place, expected_ids.digest)
+        require_same_rows(table_spec.display_name, frame.ids, order, expected_ids.digest)
     columns = BucketedColumns(
         encoding.owner,
         list_feature_names(encoding.encoders),
-        _buckets(table, encoding, place),
+        _compute_buckets(table, encoding, order),
         encoding.thresholds,
     )
     if frame.label is None:
         return TrainingData(columns, None)
     with locate_errors(table_spec.display_name):
-        label = encode_selected_labels(frame.label, frame.label_schema, encoding.classes, ordered)[
-            place
-        ]
+        label = encode_selected_labels(
+            frame.label, frame.label_schema, encoding.classes, sorted_rows
+        )[order]
     weight, weighting = None, encoding.weighting
     if weighting is not None:
         trained = slice(len(rows) - n_validation)
-        own = None if frame.weight is None else frame.weight[place][trained]
-        weight = weighting.apply(own, label[trained])
+        trained_weight = None if frame.weight is None else frame.weight[order][trained]
+        weight = weighting.apply(trained_weight, label[trained])
     return TrainingData(columns, label, weight)
 
 
-def _buckets(table: LazyFrame, encoding: TableEncoding, order: IndexArray) -> BucketArray:
-    """Return the buckets of a table's rows, in an order."""
+def _compute_buckets(table: LazyFrame, encoding: TableEncoding, order: IndexArray) -> BucketArray:
+    """Return the buckets of a table's rows, in the given order."""
     buckets: BucketArray = allocate_array((len(encoding.thresholds), len(order)), np.uint8)
     features = iter_features(table.columns, encoding.encoders)
     for target, feature, cuts in zip(buckets, features, encoding.thresholds, strict=True):

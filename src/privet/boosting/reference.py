@@ -1,9 +1,9 @@
-"""The reference implementation: training in plain numpy, and the gains of each level.
+"""The reference implementation: training in plain numpy, and the gain of each level.
+
+It requires all columns and the label in one process; in a federation, no process has them.
 
 Reference: the paper's Algorithm 1 inside its Algorithm 2, with the score of equations (5) and (6)
 and the leaf values of equation (3).
-
-For whoever has all columns and the label in one process. In a federation nobody has.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from privet.spec.params import Params
 from privet.spec.sampling import decide_early_stop, sample_table
 
 TableCallback = Callable[[int, float | None], None]
-"""Called after every table with how many are done and the training loss, where it is known."""
+"""Called after each table with the number of trained tables and the training loss, if known."""
 
 
 class ModelWithLosses(NamedTuple):
-    """A model, and the losses on validation rows after each table that was trained."""
+    """A model, and the losses on validation rows after each trained table."""
 
     model: Model
     losses: list[float]
@@ -56,21 +56,21 @@ def train_plaintext_with_losses(
     monotone: Sequence[int] = (),
     resume_from: Model | None = None,
 ) -> ModelWithLosses:
-    """Train a model on the columns of all parties, seen together.
+    """Train a model on the columns of all parties in one place.
 
-    Weights of the rows that are trained on are in means, as `normalise_weights` makes them. Where
-    numbers of cuts are given, each feature has so many candidates; otherwise B - 1. Where
-    constraints are given, each feature has one (`spec.plan`). The last `n_validation` rows are
-    not trained on: with patience, their loss says how many tables to keep. `resume_from` is a model
-    of the same rows with fewer tables, to go on from; losses are those after tables that are added.
+    `sample_weight` are the training rows' weights, divided by their mean (`normalise_weights`).
+    `cut_counts` is the number of candidate splits of each feature, by default B - 1. `monotone` is
+    the constraint of each feature (`spec.plan`). The last `n_validation` rows are validation rows:
+    with `patience`, their loss determines how many tables to keep. `resume_from` is a model of the
+    same rows with fewer tables; the returned losses are those after the added tables.
 
-    1. Start every row at the base score.
-    2. For each table: derive the loss at the current scores; grow the table on the rows and
-       features that are drawn for it; add its leaf values to the scores of all rows.
+    1. Set the scores of all rows to the base score.
+    2. For each table: compute gradients and Hessians at the current scores; grow the table on the
+       rows and features that are sampled for it; add its leaf values to the scores of all rows.
     """
     buckets = np.concatenate([party.buckets for party in parties])
     thresholds = np.concatenate([party.thresholds for party in parties])
-    # The last bucket has no border: what tests nothing lets everything pass.
+    # The last bucket has no upper threshold: a level without a split sends all rows left.
     thresholds = np.pad(thresholds, ((0, 0), (0, 1)), constant_values=np.inf)
     objective = params.objective
     n_samples = len(label) - n_validation
@@ -101,7 +101,7 @@ def train_plaintext_with_losses(
         if sample_weight is not None:
             g, h = g * sample_weight[rows], h * sample_weight[rows]
         drawn = buckets[features, :n_samples][:, rows]
-        tests, values = grow_table(
+        splits, values = grow_table(
             drawn,
             round_for_exact_sums(g),
             round_for_exact_sums(h),
@@ -109,8 +109,8 @@ def train_plaintext_with_losses(
             counts[features],
             signs[features],
         )
-        feature[table], bucket[table] = np.arange(len(buckets))[features][tests[0]], tests[1]
-        feature[table, tests[1] == params.max_cut_count] = 0  # where nothing is tested
+        feature[table], bucket[table] = np.arange(len(buckets))[features][splits[0]], splits[1]
+        feature[table, splits[1] == params.max_cut_count] = 0  # levels without a split
         leaf_values[table] = values
         score += values[:, find_leaf_indices(buckets, feature[table], bucket[table])]
         if on_table is not None:
@@ -119,9 +119,9 @@ def train_plaintext_with_losses(
         if n_validation:
             losses.append(objective.compute_mean_loss(score[:, n_samples:], target[:, n_samples:]))
         if params.patience is not None:
-            ends = decide_early_stop(losses, params.patience, params.tables)
-            if ends:
-                kept = ends
+            n_best = decide_early_stop(losses, params.patience, params.tables)
+            if n_best:
+                kept = n_best
                 break
 
     feature, bucket, leaf_values = feature[:kept], bucket[:kept], leaf_values[:kept]
@@ -138,7 +138,7 @@ def train_plaintext_with_losses(
 
 
 def find_leaf_indices(buckets: BucketArray, features: IndexArray, cuts: IndexArray) -> IndexArray:
-    """Return the leaf of a table that each row reaches."""
+    """Return the leaf of each row in a table."""
     leaf = np.zeros(buckets.shape[1], dtype=np.intp)
     for feature, cut in zip(features, cuts, strict=True):
         leaf = 2 * leaf + (buckets[feature] > cut)
@@ -153,32 +153,32 @@ def grow_table(
     cut_counts: Sequence[int] | IndexArray | None = None,
     monotone: IndexArray | None = None,
 ) -> tuple[tuple[IndexArray, IndexArray], FloatArray]:
-    """Grow one table on derivatives (K, N).
+    """Grow one table on gradients and Hessians (K, N).
 
-    Return its tests (features, buckets) and its leaf values (K, 2^D).
+    Return its splits (features, buckets) and its leaf values (K, 2^D).
 
     1. All samples are in node 0 of level 0.
-    2. For each level: sum g and h by feature, node and bucket; choose the test of the best score;
-       node k becomes 2k for the samples that pass the test and 2k + 1 for the others. Only the
-       passing samples are summed again: a right child is its parent less its left sibling.
-    3. A leaf value is the Newton step of its samples, times the learning rate; or 0, if their
-       second derivatives add up to less than `min_child_weight`.
-    4. Leaf values are put in the order of the constraints, if there are any.
+    2. For each level: sum g and h by feature, node and bucket; choose the split of the best score;
+       node k becomes 2k for the samples going left and 2k + 1 for the others. Only the samples
+       going left are summed again: a right child is its parent less its left sibling.
+    3. A leaf value is the Newton step of its samples, times the learning rate; or 0, if the sum of
+       their Hessians is less than `min_child_weight`.
+    4. Leaf values are put in the order of the monotone constraints, if there are any.
     """
     n_samples = g.shape[1]
     node = np.zeros(n_samples, dtype=np.intp)
     features = np.empty(params.depth, dtype=np.intp)
     cuts = np.empty(params.depth, dtype=np.intp)
-    everything = np.ones(n_samples, dtype=np.bool_)
-    sums = sum_by_bucket(buckets, everything, node, 1, g, h, params.buckets)
+    all_samples = np.ones(n_samples, dtype=np.bool_)
+    sums = sum_by_bucket(buckets, all_samples, node, 1, g, h, params.buckets)
     for level in range(params.depth):
         features[level], cuts[level] = find_best_split(sums, params, cut_counts, monotone)
-        passes = buckets[features[level]] <= cuts[level]
+        goes_left = buckets[features[level]] <= cuts[level]
         if level + 1 < params.depth:
-            left = sum_by_bucket(buckets, passes, node, 1 << level, g, h, params.buckets)
+            left = sum_by_bucket(buckets, goes_left, node, 1 << level, g, h, params.buckets)
             children = np.stack((left, sums - left), axis=4)
             sums = children.reshape(*children.shape[:3], 2 << level, params.buckets)
-        node = 2 * node + ~passes
+        node = 2 * node + ~goes_left
 
     total_g, total_h = (
         np.stack([np.bincount(node, weights=row, minlength=params.n_leaves) for row in rows])
@@ -194,10 +194,10 @@ def grow_table(
 
 
 def order_leaf_values(values: FloatArray, signs: Sequence[int] | IndexArray) -> FloatArray:
-    """Return leaf values, (K, 2^D), in the order that each level's test asks for.
+    """Return leaf values, (K, 2^D), in the order that each level's constraint requires.
 
-    For each level: where of two leaves that differ in its outcome alone the values are in the wrong
-    order, both take their mean. No later level undoes it (docs/decisions/0034-monotone.md).
+    For each level: if the values of two leaves that differ only in its outcome are in the wrong
+    order, replace both by their mean. No later level undoes this (docs/decisions/0034-monotone.md).
     """
     shape = values.shape
     for level, sign in enumerate(signs):
@@ -220,13 +220,13 @@ def sum_by_bucket(
     """Sum g and h of the chosen samples: (2, n_features, outputs, n_nodes, n_buckets)."""
     rows = np.flatnonzero(chosen)
     offset = node[rows] * n_buckets
-    derivatives = np.stack((g[:, rows], h[:, rows]))
+    gradients = np.stack((g[:, rows], h[:, rows]))
     outputs, size = len(g), n_nodes * n_buckets
     sums = np.empty((2, len(buckets), outputs, size))
     for j, column in enumerate(buckets):
         cell = offset + column[rows]
         for kind, output in np.ndindex(2, outputs):
-            weights = derivatives[kind, output]
+            weights = gradients[kind, output]
             sums[kind, j, output] = np.bincount(cell, weights=weights, minlength=size)
     return sums.reshape(2, len(buckets), outputs, n_nodes, n_buckets)
 
@@ -239,8 +239,8 @@ def find_best_split(
 ) -> tuple[int, int]:
     """Return the feature and the bucket of the least score, the lowest ones among equals.
 
-    If it gains less than `min_gain`, return the first feature and its last bucket: everything
-    passes.
+    If its gain is less than `min_gain`, return the first feature and its last bucket: all rows go
+    left.
     """
     scores = score_candidates(sums, params, monotone)
     if cut_counts is not None:
@@ -252,7 +252,7 @@ def find_best_split(
 
 
 def score_without_split(sums: FloatArray, params: Params) -> float:
-    """Return the score of a level that tests nothing, lowered by what a test must gain."""
+    """Return the score of a level without a split, less `min_gain`."""
     nodes = sums[:, 0].sum(axis=3)
     return float(compute_impurity(nodes, params).sum()) - params.min_gain
 
@@ -262,8 +262,8 @@ def score_candidates(
 ) -> FloatArray:
     """Return the score of every feature and cut: (n_features, n_buckets - 1).
 
-    A side whose second derivatives add up to less than `min_child_weight` adds nothing. A node
-    whose sides' Newton steps are in the wrong order adds what it would if it was not split.
+    A side whose sum of Hessians is less than `min_child_weight` adds nothing. A node whose sides'
+    Newton steps are in the wrong order adds the impurity of the unsplit node.
     """
     left = np.cumsum(sums, axis=4)[..., :-1]
     total = sums.sum(axis=4, keepdims=True)
@@ -280,7 +280,7 @@ def score_candidates(
 
 
 def compute_impurity(sums: FloatArray, params: Params) -> FloatArray:
-    """Return what samples with these sums of g and h, (2, ...), add to a score."""
+    """Return the terms of a score for samples with these sums of g and h, (2, ...)."""
     g, h = sums
     result: FloatArray = -0.5 * g**2 / (h + params.l2) * (h >= params.min_child_weight)
     return result
@@ -290,7 +290,7 @@ def round_for_exact_sums(values: FloatArray) -> FloatArray:
     """Round values to a grid so coarse that float64 sums of any of them are exact.
 
     Then no sum depends on the order of the samples, a right child is *exactly* its parent less its
-    left sibling, and candidates that split alike tie exactly. The rounding is at most
+    left sibling, and candidates that divide the samples alike tie exactly. The rounding is at most
     2^-53 * 2N * max|value|: for a million samples, one part in 2^32 of the largest.
     """
     bound = float(np.max(np.abs(values), initial=0.0)) * values.shape[-1]
@@ -308,10 +308,10 @@ def compute_level_gains(
     params: Params,
     sample_weight: FloatArray | None = None,
 ) -> FloatArray:
-    """Return by how much each level lowered the loss, to second order: (tables, depth).
+    """Return the decrease of the loss by each level, to second order: (tables, depth).
 
-    Before the learning rate, on the rows that its table drew: the model is trained again, but for
-    the choice of its tests.
+    It is the decrease before the learning rate, on the rows that are sampled for the table. The
+    scores are computed as in training, with the splits of the model.
     """
     objective = params.objective
     target = objective.make_targets(label)
@@ -323,16 +323,16 @@ def compute_level_gains(
         g, h = objective.compute_gradients(score[:, rows], target[:, rows])
         if sample_weight is not None:
             g, h = g * sample_weight[rows], h * sample_weight[rows]
-        # Level 0 has one node, and what the last level makes are leaves.
+        # Level 0 has one node; the nodes after the last level are the leaves.
         levels = [leaf[rows] >> (model.depth - level) for level in range(model.depth + 1)]
-        impurities = [_impurity_of(node, g, h, params) for node in levels]
+        impurities = [_sum_impurities(node, g, h, params) for node in levels]
         gains[table] = -np.diff(impurities)
         score += model.leaf_values[table][:, leaf]
     return gains
 
 
-def _impurity_of(node: IndexArray, g: FloatArray, h: FloatArray, params: Params) -> float:
-    """Return the score of rows in these nodes."""
+def _sum_impurities(node: IndexArray, g: FloatArray, h: FloatArray, params: Params) -> float:
+    """Return the sum of the impurities of these nodes."""
     sums: FloatArray = np.array(
         [[np.bincount(node, weights=row) for row in rows] for rows in (g, h)], dtype=np.float64
     )

@@ -1,15 +1,11 @@
 """Samples to predict, in one process or in shards, and the programs of the workers.
 
-Which samples fail which tests, workers know by themselves, if they have the rows and the model
-(`federation.shard_rows`). Else their head tells them: the tests, as buckets of the rows that they
-have, or what came of them, where they have no rows at all.
+A `LocalBatch` computes in this process. A `ShardedBatch` sends the same calls to workers, with the
+same results. A worker with rows and the model applies the splits by itself. Otherwise its
+coordinator sends the splits (`send_splits`), if the worker has bucketed rows, or their outcomes
+(`send_outcomes`), if it has none.
 
-Reference: `boosting.inference`, which the heads run.
-
-`LocalBatch` are worked on right here. In shards, workers do the same with theirs
-(`sharded_inference`): the same calls, and the same numbers.
-
-Reference: `boosting.federation.train` and `boosting.inference`, which the heads run.
+Reference: `boosting.training.train` and `boosting.prediction`, which the coordinators run.
 """
 
 from __future__ import annotations
@@ -45,14 +41,14 @@ from privet.spec.plan import Plan, Shard, split_into_shards
 
 
 class PredictionBatch(ABC):
-    """All samples of a batch, wherever they are."""
+    """The samples of a batch, in this process or in shards."""
 
     @abstractmethod
     def compute_scores(self, leaf_values: Share, initial_scores: Share) -> Share:
         """Return shares of the scores, rounded: (K, N).
 
-        `leaf_values` are the values of all tables, (tables, K, 2^depth), and scores start from
-        `initial_scores`, (K, 1).
+        `leaf_values` are the values of all tables, (tables, K, 2^depth); `initial_scores` are
+        (K, 1).
         """
 
     @abstractmethod
@@ -64,7 +60,7 @@ class PredictionBatch(ABC):
         groups: SplitGroups,
         base: Share,
     ) -> tuple[Share, Share, Share]:
-        """Return shares of scores, (K, N), of what groups contribute, (G, K, N), and of the base.
+        """Return shares of scores, (K, N), of the groups' contributions, (G, K, N), and the base.
 
         All of them are rounded; `contributions` are those of `SharedContributions`.
         """
@@ -77,7 +73,7 @@ class PredictionBatch(ABC):
 
 
 class LocalBatch(PredictionBatch):
-    """Samples that are worked on here: all of them, or those of a shard."""
+    """Samples that this process computes on: all samples, or those of a shard."""
 
     def __init__(
         self, runtime: Runtime, protocol_type: type[SecureProtocol], splits: AppliedSplits
@@ -102,12 +98,12 @@ class LocalBatch(PredictionBatch):
         groups: SplitGroups,
         base: Share,
     ) -> tuple[Share, Share, Share]:
-        """Look contributions up beside leaf values, and round all of it at once."""
+        """Look up contributions together with leaf values, and round all sums at once."""
         scores, added = self._protocol_type.infer_with_contributions(
             self._runtime, self._splits, leaf_values, contributions, groups
         )
-        every = concatenate([(scores + initial_scores).reshape(-1), added.reshape(-1), base])
-        rounded = round_exactly(self._runtime, every, dropped_bits=GUARD_BITS)
+        values = concatenate([(scores + initial_scores).reshape(-1), added.reshape(-1), base])
+        rounded = round_exactly(self._runtime, values, dropped_bits=GUARD_BITS)
         end = scores.size + added.size
         return (
             rounded[: scores.size].reshape(*scores.shape),
@@ -118,7 +114,7 @@ class LocalBatch(PredictionBatch):
     def sum_absolute_contributions(
         self, leaf_values: Share, contributions: Share, groups: SplitGroups
     ) -> Share:
-        """Look contributions up, and add their sizes up."""
+        """Look up contributions, and add up their absolute values."""
         _, added = self._protocol_type.infer_with_contributions(
             self._runtime, self._splits, leaf_values, contributions, groups
         )
@@ -126,27 +122,27 @@ class LocalBatch(PredictionBatch):
 
 
 MIN_SHARDED_ROWS = 1 << 16
-"""Heads predict batches of fewer rows themselves: gathering workers would take longer."""
+"""Coordinators predict batches of fewer rows themselves: starting workers would take longer."""
 
 BatchShape = tuple[int, int, int]
 """(tables, depth, n_samples)."""
 
 
 def uses_shards(shards: int, rows: int) -> bool:
-    """Tell whether workers predict a batch of so many rows."""
+    """Return whether workers predict a batch of `rows` rows."""
     return shards > 1 and rows >= max(shards, MIN_SHARDED_ROWS)
 
 
 @dataclass(frozen=True)
 class BatchWorkers:
-    """In how many shards samples are, and our workers; a counter has none."""
+    """The number of shards, and the local workers; a counter has none."""
 
     n_shards: int
     workers: Sequence[WorkerHandle] = ()
 
 
 class ShardedBatch(PredictionBatch):
-    """All samples of a batch, in shards."""
+    """The samples of a batch, in shards."""
 
     def __init__(
         self,
@@ -158,17 +154,17 @@ class ShardedBatch(PredictionBatch):
         tables, depth, n_samples = shape
         sizes = [shard.n_rows for shard in split_into_shards(n_samples, 0, batch_workers.n_shards)]
 
-        def twin(counter: CostCounter, number: int) -> ShardInference:
-            tests = AppliedSplits((tables, depth, sizes[number]), None, None)
-            return ShardInference(counter, protocol_type, tests)
+        def create_shape_worker(counter: CostCounter, number: int) -> ShardInference:
+            splits = AppliedSplits((tables, depth, sizes[number]), None, None)
+            return ShardInference(counter, protocol_type, splits)
 
         self._runtime = runtime
-        self._workers = WorkerGroup(runtime, batch_workers.workers, sizes, twin)
+        self._workers = WorkerGroup(runtime, batch_workers.workers, sizes, create_shape_worker)
 
     def compute_scores(self, leaf_values: Share, initial_scores: Share) -> Share:
-        """Have every group score its samples, under masks of its own."""
-        answers = self._workers.call("scores", shares=[leaf_values, initial_scores])
-        return concatenate([scores for (scores,) in answers], axis=1)
+        """Compute the scores in every worker group, under separate masks."""
+        responses = self._workers.call("scores", shares=[leaf_values, initial_scores])
+        return concatenate([scores for (scores,) in responses], axis=1)
 
     def compute_explained(
         self,
@@ -178,27 +174,29 @@ class ShardedBatch(PredictionBatch):
         groups: SplitGroups,
         base: Share,
     ) -> tuple[Share, Share, Share]:
-        """Have every group explain its samples, while the heads round the base."""
+        """Compute contributions in every worker group, while the coordinators round the base."""
         shares = [leaf_values, initial_scores, contributions]
-        due = self._workers.send_command("explained", *_numbers(groups), shares=shares)
+        pending = self._workers.send_command("explained", *_encode_groups(groups), shares=shares)
         rounded = round_exactly(self._runtime, base, dropped_bits=GUARD_BITS)
-        answers = self._workers.receive_responses(due)
-        scores = concatenate([scores for scores, _ in answers], axis=1)
-        return scores, concatenate([added for _, added in answers], axis=2), rounded
+        responses = self._workers.receive_responses(pending)
+        scores = concatenate([scores for scores, _ in responses], axis=1)
+        return scores, concatenate([added for _, added in responses], axis=2), rounded
 
     def sum_absolute_contributions(
         self, leaf_values: Share, contributions: Share, groups: SplitGroups
     ) -> Share:
         """Return the sums over all shards."""
         shares = [leaf_values, contributions]
-        (total,) = self._workers.call_and_sum("absolute sums", *_numbers(groups), shares=shares)
+        (total,) = self._workers.call_and_sum(
+            "absolute sums", *_encode_groups(groups), shares=shares
+        )
         return total
 
 
 def send_splits(
     runtime: Runtime, batch_workers: BatchWorkers, shape: BatchShape, part: ModelPart | None
 ) -> None:
-    """Tell workers, who have the rows in buckets, what is tested; a dealer knows how much is."""
+    """Send the splits to workers with bucketed rows; a dealer sends only the number of splits."""
     numbers = list(shape[:2])
     if part is not None:
         numbers += [*part.feature.reshape(-1).tolist(), *part.bucket.reshape(-1).tolist()]
@@ -214,28 +212,28 @@ def send_outcomes(
     part: ModelPart | None,
     columns: FloatArray | None,
 ) -> None:
-    """Tell workers, who have no rows, which of their samples fail which tests of ours."""
+    """Send the outcomes of the local splits to workers without rows."""
     tables, depth, n_samples = shape
     for worker, shard in zip(
         batch_workers.workers, split_into_shards(n_samples, 0, batch_workers.n_shards), strict=True
     ):
-        fails = Share.unknown((tables, depth, shard.n_rows), Z1)
+        goes_right = Share.unknown((tables, depth, shard.n_rows), Z1)
         if part is not None and columns is not None:
-            own = columns[:, shard.training_rows.start : shard.training_rows.stop]
-            fails = Share(part.find_rows_going_right(own), Z1)
-        worker.send_command(Command("outcomes", (), (fails,)))
+            shard_columns = columns[:, shard.training_rows.start : shard.training_rows.stop]
+            goes_right = Share(part.find_rows_going_right(shard_columns), Z1)
+        worker.send_command(Command("outcomes", (), (goes_right,)))
     _await_workers(runtime, batch_workers)
 
 
 def _await_workers(runtime: Runtime, batch_workers: BatchWorkers) -> None:
-    """Wait until all workers have what they were told, if we are a participant."""
+    """Wait for a response of every worker, at a participant; dealers receive no responses."""
     if isinstance(runtime, Party):
         for worker in batch_workers.workers:
             worker.receive_response([])
 
 
 class ShardInference:
-    """What a worker does with trained tables, for its head."""
+    """The inference commands of a worker: prediction with trained tables."""
 
     def __init__(
         self,
@@ -245,9 +243,10 @@ class ShardInference:
         buckets: Mapping[int, BucketArray] | None = None,
         n_samples: int = 0,
     ) -> None:
-        """Work on samples as tests come out for them, or on so many of which buckets are known.
+        """Create it for samples with known outcomes, or for `n_samples` samples with known buckets.
 
-        These are those of our own features, by feature. With neither, our head says both.
+        `buckets` are those of the local features, by feature. With neither, the coordinator sends
+        the outcomes.
         """
         self._runtime = runtime
         self._protocol_type = protocol_type
@@ -257,27 +256,27 @@ class ShardInference:
 
     @staticmethod
     def handles_command(command: Command) -> bool:
-        """Tell whether an order is one of these."""
+        """Return whether a command is an inference command."""
         return command.name in _COMMANDS
 
     def execute(self, command: Command) -> list[Share]:
-        """Do something, and return the shares that were asked for."""
-        found = _COMMANDS[command.name](self, *command.numbers, *command.shares)
+        """Execute a command, and return the shares of its response."""
+        shares = _COMMANDS[command.name](self, *command.numbers, *command.shares)
         self._runtime.forget_finished_draws()
-        return found
+        return shares
 
-    def _set_splits(self, tables: int, depth: int, *tests: int) -> list[Share]:
-        """Apply tests to our rows: features, then the last buckets that pass; -1, to others."""
+    def _set_splits(self, tables: int, depth: int, *splits: int) -> list[Share]:
+        """Apply splits to the local rows: all features, then the last buckets going left, or -1."""
         shape = (tables, depth, self._n_samples)
-        fails = None
-        if tests:
-            fails = np.zeros(shape, dtype=np.uint8)
-            features, buckets = np.array(tests).reshape(2, tables, depth)
-            for place in np.ndindex(tables, depth):
-                own = self._buckets.get(int(features[place]))
-                if own is not None:
-                    fails[place] = own > buckets[place]
-        self._splits = AppliedSplits(shape, None, fails)
+        goes_right = None
+        if splits:
+            goes_right = np.zeros(shape, dtype=np.uint8)
+            features, buckets = np.array(splits).reshape(2, tables, depth)
+            for index in np.ndindex(tables, depth):
+                rows = self._buckets.get(int(features[index]))
+                if rows is not None:
+                    goes_right[index] = rows > buckets[index]
+        self._splits = AppliedSplits(shape, None, goes_right)
         return []
 
     def _set_outcomes(self, goes_right: Share) -> list[Share]:
@@ -290,40 +289,40 @@ class ShardInference:
         with self._runtime.repeated_step("predict"):
             return [self._samples.compute_scores(leaves, initial_scores)]
 
-    def _explained(self, *order: Any) -> list[Share]:
-        *numbers, leaves, start, contributions = order
-        nothing = leaves.reshape(-1)[:0]  # the base is the heads' to round
+    def _explained(self, *arguments: Any) -> list[Share]:
+        *numbers, leaves, initial_scores, contributions = arguments
+        no_base = leaves.reshape(-1)[:0]  # the coordinators round the base
         with self._runtime.repeated_step("predict"):
             scores, added, _ = self._samples.compute_explained(
-                leaves, start, contributions, self._groups(numbers), nothing
+                leaves, initial_scores, contributions, self._decode_groups(numbers), no_base
             )
         return [scores, added]
 
-    def _absolute_sums(self, *order: Any) -> list[Share]:
-        *numbers, leaves, contributions = order
+    def _absolute_sums(self, *arguments: Any) -> list[Share]:
+        *numbers, leaves, contributions = arguments
         with self._runtime.repeated_step("predict"):
             return [
                 self._samples.sum_absolute_contributions(
-                    leaves, contributions, self._groups(numbers)
+                    leaves, contributions, self._decode_groups(numbers)
                 )
             ]
 
     @property
     def _samples(self) -> LocalBatch:
-        assert self._splits is not None, "our head has not said which tests fail"
+        assert self._splits is not None, "the coordinator has not sent the outcomes"
         return LocalBatch(self._runtime, self._protocol_type, self._splits)
 
-    def _groups(self, numbers: Sequence[int]) -> SplitGroups:
-        """Return the groups of tests that `_numbers` stand for."""
+    def _decode_groups(self, numbers: Sequence[int]) -> SplitGroups:
+        """Return the groups of splits that `_encode_groups` encoded."""
         assert self._splits is not None
-        count, *of_tests = numbers
-        if not of_tests:
+        count, *of_splits = numbers
+        if not of_splits:
             return SplitGroups(count, None)
-        return SplitGroups(count, np.array(of_tests).reshape(self._splits.shape[:2]))
+        return SplitGroups(count, np.array(of_splits).reshape(self._splits.shape[:2]))
 
 
-def _numbers(groups: SplitGroups) -> list[int]:
-    """Return groups as an order has them: how many, and of each test which; not at the dealer."""
+def _encode_groups(groups: SplitGroups) -> list[int]:
+    """Return the numbers of a command: the group count and, unless unknown, each split's group."""
     if groups.of_splits is None:
         return [groups.count]
     return [groups.count, *groups.of_splits.reshape(-1).tolist()]
@@ -339,7 +338,7 @@ _COMMANDS: dict[str, Callable[..., list[Share]]] = {
 
 
 def select_shard(data: TrainingData, plan: Plan, shard: Shard) -> TrainingData:
-    """Return what a participant brings along of the rows of one shard."""
+    """Return a participant's input data for the rows of one shard."""
     rows = shard.positions(plan.n_samples)
     return TrainingData(
         replace(data.columns, buckets=data.columns.buckets[:, rows]),
@@ -360,32 +359,36 @@ def run_training_worker(
     scores: npt.NDArray[np.uint64] | None = None,
     on_scores: ScoresCallback | None = None,
 ) -> None:
-    """Do what the head of a training says with the rows of one shard, until there is no more.
+    """Execute the commands of a training run on the rows of one shard, until the end command.
 
-    That is training, and what is done with validation rows after the last table.
+    These are the commands for training and, after the last table, for validation rows.
 
-    Participants bring the rows' data, the label's holder its unit, and everybody the scores that an
-    earlier training left, to go on from. What the rows come to is told to our head, in shares; the
-    dealer's workers tell nothing.
+    Participants pass the rows' data; the label holder also passes its unit. `scores` are those at
+    the end of an earlier training run, to resume from. Workers send their results to the
+    coordinator as shares; the dealer's workers send nothing.
 
     Reveals: nothing.
     """
-    own = make_protocol_input(data, unit, plan, runtime.index)
-    worker = training_spec.protocol_type.create_shard_worker(runtime, plan, shard, own, on_scores)
+    protocol_input = make_protocol_input(data, unit, plan, runtime.index)
+    worker = training_spec.protocol_type.create_shard_worker(
+        runtime, plan, shard, protocol_input, on_scores
+    )
     if scores is not None:
         worker.restore_scores(scores)
-    validated = {feature: rows[shard.n_samples :] for feature, rows in own.buckets.items()}
+    validation_buckets = {
+        feature: rows[shard.n_samples :] for feature, rows in protocol_input.buckets.items()
+    }
     inference = ShardInference(
-        runtime, training_spec.protocol_type, None, validated, shard.n_validation
+        runtime, training_spec.protocol_type, None, validation_buckets, shard.n_validation
     )
-    while (order := command_loop.receive_command()).name != END_COMMAND:
-        if ShardInference.handles_command(order):
+    while (command := command_loop.receive_command()).name != END_COMMAND:
+        if ShardInference.handles_command(command):
             worker.end_table()
-            found = inference.execute(order)
+            shares = inference.execute(command)
         else:
-            found = worker.execute(order)
+            shares = worker.execute(command)
         if isinstance(runtime, Party):
-            command_loop.send_result(found, runtime.meter.summarise())
+            command_loop.send_result(shares, runtime.meter.summarise())
     worker.end_table()
 
 
@@ -395,23 +398,23 @@ def run_inference_worker(
     splits: AppliedSplits | None,
     command_loop: CommandLoop,
 ) -> None:
-    """Predict what the head of a prediction says, in one shard, until there is no more.
+    """Execute the commands of a prediction on one shard, until the end command.
 
-    Where a head goes on for long, it asks in between what was metered so far.
+    A coordinator that runs for a long time requests the meter from time to time.
 
     Reveals: nothing.
     """
     inference = ShardInference(runtime, protocol_type, splits)
-    while (order := command_loop.receive_command()).name != END_COMMAND:
-        if order.name == METER_COMMAND:
+    while (command := command_loop.receive_command()).name != END_COMMAND:
+        if command.name == METER_COMMAND:
             command_loop.send_meter(runtime.meter)
-        elif order.name != HEARTBEAT_COMMAND:
-            found = inference.execute(order)
+        elif command.name != HEARTBEAT_COMMAND:
+            shares = inference.execute(command)
             if isinstance(runtime, Party):
-                command_loop.send_result(found, runtime.meter.summarise())
+                command_loop.send_result(shares, runtime.meter.summarise())
 
 
 def shut_down_workers(workers: Sequence[WorkerHandle]) -> None:
-    """Tell workers that there is no more to do."""
+    """Send the end command to all workers."""
     for worker in workers:
         worker.send_command(Command(END_COMMAND))

@@ -1,4 +1,4 @@
-"""Training with any protocol in one simulation, with prediction and explanation."""
+"""Training on one machine with any protocol, with predictions and explanations."""
 
 from __future__ import annotations
 
@@ -52,26 +52,26 @@ from privet.spec.sampling import (
 
 
 class SimulationInput(NamedTuple):
-    """What one participant brings along."""
+    """One participant's input of a simulation."""
 
     data: TrainingData
     new_columns: FloatArray | None = None
-    """Its columns of the samples to predict."""
+    """The participant's columns of the samples to predict."""
     state: TrainingState | None = None
-    """What it goes on from."""
+    """The state to resume from."""
 
 
 @dataclass(frozen=True)
 class SimulatedTraining:
-    """A training, and a prediction of other samples with its model: the program of a simulation."""
+    """The program of a simulation: a training run, and a prediction of new samples."""
 
     training_spec: TrainingSpec
     plan: Plan
     n_new: int = 0
     explain: ExplainBy | None = None
-    """By what the predictions are explained, if they are."""
+    """The grouping of contributions, if predictions are explained."""
     done: int = 0
-    """How many tables there are, if participants go on from an earlier training."""
+    """The number of tables of an earlier training run to resume from."""
 
     def __call__(
         self,
@@ -79,7 +79,7 @@ class SimulatedTraining:
         data: SimulationInput | tuple[TrainingData, FloatArray | None] | None,
     ) -> SimulationResult:
         """Run as one participant, or as the dealer."""
-        own, new, state = (None, None, None) if data is None else SimulationInput(*data)
+        local, new, state = (None, None, None) if data is None else SimulationInput(*data)
 
         def on_state(latest: TrainingState) -> None:
             nonlocal state
@@ -89,14 +89,14 @@ class SimulatedTraining:
             runtime,
             self.training_spec,
             self.plan,
-            own,
+            local,
             n_trained_tables=self.done,
             state=state,
             on_state=on_state,
         )
         part, losses = trained.part, list(trained.losses)
         validation, _ = reveal_validation_results(
-            runtime, self.training_spec, self.plan, trained, own
+            runtime, self.training_spec, self.plan, trained, local
         )
         if not self.n_new:
             return SimulationResult(
@@ -106,36 +106,36 @@ class SimulatedTraining:
             self.training_spec, trained.n_tables, self.n_new, self.explain
         )
         unit = reveal_label_unit(runtime, query, part)
-        found = answer_query(runtime, query, self.training_spec.parties, part, new, unit)
-        if isinstance(found, ExplainedPredictions):
-            told = (found.predictions, found.explanation)
-            return SimulationResult(part, *told, losses, validation, state)
-        return SimulationResult(part, found, None, losses, validation, state)
+        predicted = answer_query(runtime, query, self.training_spec.parties, part, new, unit)
+        if isinstance(predicted, ExplainedPredictions):
+            explained = (predicted.predictions, predicted.explanation)
+            return SimulationResult(part, *explained, losses, validation, state)
+        return SimulationResult(part, predicted, None, losses, validation, state)
 
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """What one participant has at the end of a trial."""
+    """One participant's result of a simulation."""
 
     part: ModelPart | None
     predictions: FloatArray | None = None
-    """At the active participant."""
+    """Predictions of the new columns, at the active participant."""
     explanation: Explanation | None = None
-    """Of the scores behind them, there."""
+    """Contributions to the scores of these predictions, at the active participant."""
     losses: list[float] = field(default_factory=list)
-    """On validation rows, after each table that was trained: at the active participant."""
+    """Losses on validation rows after each trained table, at the active participant."""
     validation_predictions: FloatArray | None = None
-    """The predictions of validation rows, if they are revealed: at the active participant."""
+    """Predictions of validation rows, if revealed, at the active participant."""
     state: TrainingState | None = None
-    """After the last table that was trained: what more tables go on from."""
+    """The state after the last trained table, to resume from."""
 
 
 PLAINTEXT = "plain"
-"""Training in the clear, which is no suite's."""
+"""Training in plaintext, which is not one of the secure protocols."""
 
 
 def list_protocols() -> tuple[str, ...]:
-    """Return the names of all ways to train."""
+    """Return the names of all protocols, including plaintext."""
     return (*PROTOCOL_TYPES, PLAINTEXT)
 
 
@@ -176,22 +176,22 @@ def train_locally_with_losses(
 ) -> reference.ModelWithLosses:
     """Check that the parties' columns and the label fit together, then train a model on them.
 
-    The last `n_validation` rows are set aside; if it is None, as many as the parameters say. With
-    the model come the losses on them, after each table. `sample_weight` says how much each of the
-    others counts, relative to the rest, and `monotone` which way scores may move as each feature of
-    all parties grows. `resume_from` is a model to go on from, in the clear; on shares a model is
-    not enough, and `train_federated` goes on from the parties' states.
+    The last `n_validation` rows are validation rows; None: as many as in the parameters. The result
+    contains the loss on them after each table. `sample_weight` are the relative weights of the
+    training rows, and `monotone` is the constraint of each feature of all parties. `resume_from` is
+    a model to resume from, in plaintext; secure protocols resume from the parties' states, with
+    `train_federated`.
 
-    `cut_disclosure` says what all learn of the numbers of cuts, if it is not the protocol's own
-    choice; in the clear, the same candidates take part.
+    `cut_disclosure` sets the disclosure of cut counts, if it is not the protocol's default;
+    plaintext training has the same candidates.
 
     The last party holds the label. With a secure protocol the parties are threads of this process,
-    and the parts that they end with are joined: whoever owns the process sees everything anyway.
+    and their model parts are joined: the owner of the process sees all data anyway.
     """
     if protocol != PLAINTEXT:
         if resume_from is not None:
             raise ParameterError(f"after: {protocol} goes on from the parties' states, not a model")
-        found = train_federated(
+        federated = train_federated(
             parties,
             label,
             params,
@@ -202,32 +202,32 @@ def train_locally_with_losses(
             on_table=on_table,
             n_validation=n_validation,
         )
-        return join_model_with_losses(parties, found)
+        return join_model_with_losses(parties, federated)
     n_validation = check_parties(parties, label, params, protocol, n_validation)
     counts = collect_cut_counts(
         parties, params, resolve_cut_disclosure(DEFAULT_PROTOCOL, cut_disclosure)
     )
-    own = _normalise_weights(sample_weight, label, n_validation, params)
+    weights = _normalise_weights(sample_weight, label, n_validation, params)
     n_features = sum(len(party.names) for party in parties)
     signs = normalise_constraints(monotone, n_features, params.objective)
-    grown = reference.train_plaintext_with_losses(
-        parties, label, params, own, on_table, counts, n_validation, signs, resume_from
+    trained = reference.train_plaintext_with_losses(
+        parties, label, params, weights, on_table, counts, n_validation, signs, resume_from
     )
-    return grown._replace(model=_set_left_fractions(grown.model, parties, n_validation))
+    return trained._replace(model=_set_left_fractions(trained.model, parties, n_validation))
 
 
 def join_model_with_losses(
-    parties: Sequence[BucketedColumns], found: FederatedResult
+    parties: Sequence[BucketedColumns], federated: FederatedResult
 ) -> reference.ModelWithLosses:
-    """Return what `train_locally_with_losses` does, from a federation trained on these columns."""
-    model = _set_left_fractions(join_parts(found.parts), parties, found.n_validation)
-    return reference.ModelWithLosses(model, found.losses)
+    """Return the joined model and the losses of a simulated federation with these columns."""
+    model = _set_left_fractions(join_parts(federated.parts), parties, federated.n_validation)
+    return reference.ModelWithLosses(model, federated.losses)
 
 
 def _set_left_fractions(
     model: Model, parties: Sequence[BucketedColumns], n_validation: int
 ) -> Model:
-    """Return a model that knows which share of the trained rows pass each of its tests."""
+    """Return the model with the fraction of training rows going left at each split."""
     n_trained = parties[0].n_samples - n_validation
     rows = (rows[:n_trained] for party in parties for rows in party.buckets)
     return replace(
@@ -238,22 +238,22 @@ def _set_left_fractions(
 
 @dataclass(frozen=True)
 class FederatedResult:
-    """What comes out of a simulated federation, and what it cost."""
+    """The result of a simulated federation, and its cost."""
 
     parts: list[ModelPart]
     predictions: FloatArray | None
-    """Of the new columns, as the active participant received them."""
+    """Predictions of the new columns, as received by the active participant."""
     program_result: Outcome
     losses: list[float]
-    """On validation rows, after each table that was trained."""
+    """Losses on validation rows after each trained table."""
     validation_predictions: FloatArray | None
-    """The predictions of validation rows, if they are revealed."""
+    """Predictions of validation rows, if revealed."""
     n_validation: int
-    """How many rows were set aside."""
+    """The number of validation rows."""
     states: list[TrainingState]
-    """Of each party, after the last table that was trained: what more tables go on from."""
+    """The state of each party after the last trained table, to resume from."""
     explanation: Explanation | None = None
-    """Of the scores behind the predictions, if they were to be explained."""
+    """Contributions to the scores of the predictions, if requested."""
 
 
 def train_federated(
@@ -281,9 +281,9 @@ def train_federated(
 
     With `explain`, derive contributions and explain the predictions by feature or by participant.
     `network`, `dealer_link`, `offline` and `n_dealers` are those of
-    `runtime.local.launcher.simulate`; `n_validation` and `sample_weight` those of
-    `train_locally_with_losses`. `resume_from` are the parties' states at the end of a training of
-    the same rows with fewer tables, to go on from.
+    `runtime.local.launcher.simulate`; `n_validation` and `sample_weight` are those of
+    `train_locally_with_losses`. `resume_from` are the parties' states at the end of a training run
+    on the same rows with fewer tables.
     """
     n_validation = check_parties(parties, label, params, protocol, n_validation)
     if (
@@ -293,7 +293,7 @@ def train_federated(
         raise ParameterError(f"dealers: the protocol {protocol} takes one; use masked")
     sample_weight = _normalise_weights(sample_weight, label, n_validation, params)
     names = tuple(party.owner for party in parties)
-    federation = TrainingSpec(
+    training_spec = TrainingSpec(
         protocol=protocol,
         params=params,
         parties=names,
@@ -308,26 +308,26 @@ def train_federated(
         ),
         monotone=tuple(monotone),
     )
-    plan = federation.make_plan(len(label), n_validation=n_validation)
+    plan = training_spec.make_plan(len(label), n_validation=n_validation)
     done = resume_from[0].part.n_tables if resume_from else 0
     if on_estimate is not None:
-        on_estimate(estimate_cost(federation, plan, done, n_dealers))
+        on_estimate(estimate_cost(training_spec, plan, done, n_dealers))
     n_new = 0 if new_columns is None else new_columns[0].shape[1]
-    trial = SimulatedTraining(federation, plan, n_new, explain, done)
+    program = SimulatedTraining(training_spec, plan, n_new, explain, done)
     passive = [TrainingData(party, None) for party in parties[:-1]]
     data = [*passive, TrainingData(parties[-1], label, sample_weight)]
     new = [None] * len(parties) if new_columns is None else new_columns
     states: Sequence[TrainingState | None] = resume_from or [None] * len(parties)
-    inputs = [SimulationInput(*each) for each in zip(data, new, states, strict=True)]
+    inputs = [SimulationInput(*values) for values in zip(data, new, states, strict=True)]
     on_progress: Callable[[int], None] | None = None
     if on_table is not None:
-        tell = on_table
+        callback = on_table
 
         def on_progress(n_trained_tables: int) -> None:
-            tell(n_trained_tables, None)
+            callback(n_trained_tables, None)
 
     outcome = simulate(
-        trial,
+        program,
         len(parties),
         inputs,
         network=network,
@@ -352,9 +352,9 @@ def train_federated(
 def _normalise_weights(
     sample_weight: FloatArray | None, label: FloatArray, n_validation: int, params: Params
 ) -> FloatArray | None:
-    """Return weights as trainings take them; raise DataError if they cannot be used.
+    """Return the weights of training rows, divided by their mean; raise DataError if invalid.
 
-    Of the rows that are trained on; those of others, if they have some, do not matter.
+    Weights of validation rows are ignored.
     """
     if sample_weight is None:
         return None
@@ -369,11 +369,11 @@ def _normalise_weights(
 def collect_cut_counts(
     parties: Sequence[BucketedColumns], params: Params, cut_disclosure: CutDisclosure
 ) -> tuple[int, ...] | None:
-    """Return what the owners of all features tell of their numbers of cuts."""
-    filled = [count for party in parties for count in party.cut_counts]
-    told = disclose_cut_counts(filled, cut_disclosure, params.max_cut_count)
-    require_some_cut(told)
-    return told
+    """Return the cut counts that the owners of all features disclose; None if hidden."""
+    cut_counts = [count for party in parties for count in party.cut_counts]
+    disclosed = disclose_cut_counts(cut_counts, cut_disclosure, params.max_cut_count)
+    require_some_cut(disclosed)
+    return disclosed
 
 
 def check_parties(
@@ -385,7 +385,7 @@ def check_parties(
 ) -> int:
     """Raise an InputError unless the parties' columns, the label and the parameters fit.
 
-    Return how many rows are set aside.
+    Return the number of validation rows.
     """
     if protocol not in list_protocols():
         raise ParameterError(f"protocol: {protocol!r} is not one of {', '.join(list_protocols())}")

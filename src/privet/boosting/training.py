@@ -43,7 +43,7 @@ from privet.spec.sampling import count_validation_rows, decide_early_stop
 
 
 class EarlyStopping:
-    """The losses of one training, which the label's holder knows, and its word when to stop."""
+    """Early stopping: the label holder records validation losses and announces when to stop."""
 
     def __init__(
         self, runtime: Runtime, plan: Plan, unit: LabelUnit | None, losses: Sequence[float]
@@ -52,20 +52,20 @@ class EarlyStopping:
         self._plan = plan
         self._label_unit = unit
         self.losses = list(losses)
-        """After each table: at the label's holder, in the label's own unit; nobody else has any."""
+        """The validation loss after each table, in the label's unit, at the label holder."""
 
     def reveal_training_loss(self, protocol: SecureProtocol, table: TrainedTable) -> float | None:
-        """Return the loss that a table started from, if all agreed to learn it."""
+        """Return the training loss before a table, if all participants agreed to learn it."""
         if table.loss is None:
             return None
-        everybody = range(self._runtime.n_parties)
-        revealed = self._runtime.reveal(table.loss, everybody, "training loss")
+        all_parties = range(self._runtime.n_parties)
+        revealed = self._runtime.reveal(table.loss, all_parties, "training loss")
         return None if revealed is None else protocol.decode_loss(revealed)
 
     def record_validation_loss(self, protocol: SecureProtocol) -> None:
-        """Have the loss after one more table computed, if there are validation rows.
+        """Compute and record the loss on validation rows, if there are any.
 
-        Reveals: the mean loss to the label's holder alone.
+        Reveals: the mean loss to the label holder only.
         """
         if not self._plan.n_validation:
             return
@@ -79,39 +79,41 @@ class EarlyStopping:
             )
 
     def decide(self, n_trained_tables: int) -> int:
-        """Return how many tables to keep, if training ends after so many, and 0 if it goes on.
+        """Return how many tables to keep, if training ends after `n_trained_tables`; 0 otherwise.
 
-        Reveals: that number to all and the dealer, where there is patience.
+        Reveals: that number to all participants and the dealer, if `patience` is set.
         """
         params = self._plan.params
         last = n_trained_tables == params.tables
         if params.patience is None:
             return n_trained_tables if last else 0
-        active, own = self._plan.ownership.active, None
+        active, n_kept = self._plan.ownership.active, None
         if self._runtime.index == active:
-            # Without a history, which a part alone does not have, all there is was kept before.
-            own = n_trained_tables
+            # Without losses, which a model part does not contain, keep all tables.
+            n_kept = n_trained_tables
             if self.losses:
-                own = decide_early_stop(self.losses, params.patience, params.tables)
+                n_kept = decide_early_stop(self.losses, params.patience, params.tables)
         with self._runtime.step("table"), self._runtime.step("stop"):
-            told = self._runtime.announce(own, active, "number of tables to keep, or none yet")
-        if told is None:  # a counter, or a dealer ahead of its time: it never stops
-            return n_trained_tables if last else 0
-        if told > n_trained_tables or (last and not told):
-            raise ResultError(
-                f"{told} tables to keep, of {n_trained_tables}, from participant {active + 1}"
+            announced = self._runtime.announce(
+                n_kept, active, "number of tables to keep, or none yet"
             )
-        if told and not last:
+        if announced is None:  # a counter, or a dealer in offline preprocessing: never stops early
+            return n_trained_tables if last else 0
+        if announced > n_trained_tables or (last and not announced):
+            raise ResultError(
+                f"{announced} tables to keep, of {n_trained_tables}, from participant {active + 1}"
+            )
+        if announced and not last:
             self._runtime.end_early()
-        return told
+        return announced
 
 
 PROTOCOL_TYPES: dict[str, type[SecureProtocol]] = {"masked": MaskedProtocol, "paper": PaperProtocol}
-"""All protocols that compute on shares, by name."""
+"""All secure protocols, by name."""
 
 
 def resolve_cut_disclosure(protocol: str, requested: CutDisclosure | None) -> CutDisclosure:
-    """Return what all learn of the numbers of cuts, if somebody said so or not."""
+    """Return how cut counts are disclosed: as requested, or by the protocol's default."""
     allowed = PROTOCOL_TYPES[protocol].cut_disclosures
     if requested is not None and requested not in allowed:
         raise ParameterError(
@@ -123,34 +125,34 @@ def resolve_cut_disclosure(protocol: str, requested: CutDisclosure | None) -> Cu
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """Who takes part in what: agreed by all participants and the dealer."""
+    """The specification of a training run, agreed by all participants and the dealer."""
 
     protocol: str
     params: Params
     parties: tuple[str, ...]
     features: tuple[Feature, ...]
     active: int
-    """Which party holds the label."""
+    """The index of the participant that holds the label."""
     prediction_bits: int
-    """Fraction bits of revealed scores, in a regression in the label's unit."""
+    """Fraction bits of revealed scores; those of a regression are in the label's unit."""
     reveal_loss: bool = False
-    """Whether all agreed to learn the training loss, table by table."""
+    """Whether all participants learn the training loss of every table."""
     has_explanations: bool = False
-    """Whether all agreed to derive what features contribute to scores."""
+    """Whether participants derive shares of feature contributions."""
     reveal_validation: bool = False
-    """Whether all agreed that the label's holder receives the predictions of validation rows."""
+    """Whether the label holder receives the predictions of validation rows."""
     reveal_gain: bool = False
-    """Whether all agreed that the label's holder learns what each level gains."""
+    """Whether the label holder learns the gain of each level."""
     importances_by: ExplainBy | None = None
-    """By what it learns mean absolute contributions to scores of validation rows, if it does."""
+    """The grouping of the mean absolute contributions that the label holder learns, if it does."""
     announced_cut_counts: tuple[int, ...] | None = None
-    """What all were told of each feature's number of cuts; None: nothing."""
+    """The announced cut count of each feature; None if hidden."""
     is_weighted: bool = False
-    """Whether samples have weights, which the active party alone knows."""
+    """Whether samples have weights, which only the label holder knows."""
     monotone: MonotoneConstraints = ()
-    """Which way scores may move as features grow, if some may not move both ways."""
+    """The monotone constraint of each feature; empty if there are none."""
     shards: int = 1
-    """In how many parts rows are trained on."""
+    """The number of shards."""
 
     @property
     def fraction_bits(self) -> int:
@@ -160,21 +162,21 @@ class TrainingSpec:
     def find_label_unit(
         self, label: FloatArray, sample_weight: FloatArray | None, plan: Plan
     ) -> LabelUnit:
-        """Return where scores start, and in which unit they are, from a label to train on."""
-        start = plan.params.compute_initial_scores(label, sample_weight)
+        """Return the label's unit and the initial scores, from the training label."""
+        initial_scores = plan.params.compute_initial_scores(label, sample_weight)
         if plan.objective.normalised_label:
             return LabelUnit.from_label(
                 label,
-                float(start[0]),
+                float(initial_scores[0]),
                 float(self.protocol_type.compute_label_stretch(plan)),
                 sample_weight,
             )
-        encoding = FixedPoint(self.fraction_bits, Z32)  # as predictions will start
-        return LabelUnit(tuple(encoding.decode(encoding.encode(start)).tolist()))
+        encoding = FixedPoint(self.fraction_bits, Z32)  # that of initial scores in predictions
+        return LabelUnit(tuple(encoding.decode(encoding.encode(initial_scores)).tolist()))
 
     @property
     def protocol_type(self) -> type[SecureProtocol]:
-        """The protocol's suite."""
+        """The suite of the protocol."""
         return PROTOCOL_TYPES[self.protocol]
 
     def make_plan(
@@ -186,7 +188,7 @@ class TrainingSpec:
         """Return the plan for training on that many rows; raise if it cannot be done.
 
         `cached_owners` are the participants whose indicators all have, if indicators are kept at
-        all. The last `n_validation` rows are set aside: None, as many as the parameters say.
+        all. The last `n_validation` rows are validation rows; None: as many as in the parameters.
         """
         if not self.features:
             raise DataError("no participant has a feature: there is nothing to test")
@@ -216,12 +218,12 @@ class TrainingSpec:
 
 @dataclass(frozen=True, repr=False)
 class TrainingData:
-    """What one participant brings to a training: rows to train on, then those to validate with."""
+    """One participant's data for a training run: training rows, then validation rows."""
 
     columns: BucketedColumns
     label: FloatArray | None
     sample_weight: FloatArray | None = None
-    """Of every sample, in means, at the active participant, where samples have weights."""
+    """The weight of each sample, divided by the mean weight, at the label holder, if any."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -236,27 +238,27 @@ class IndicatorCacheConfig:
 
 @dataclass(frozen=True, repr=False)
 class TrainingState:
-    """All that a participant needs to go on with a training after some tables."""
+    """The state of a participant after some tables, from which a training run can resume."""
 
     part: ModelPart
     scores: npt.NDArray[np.uint64]
-    """Our share of the scores of all rows: (outputs, n_rows)."""
+    """The local share of the scores of all rows: (outputs, n_rows)."""
     loss: float | None = None
-    """The mean squared residual before the last table, if all agreed to learn it."""
+    """The mean squared residual before the last table, if all participants learn it."""
     losses: tuple[float, ...] = ()
-    """At the label's holder, those on validation rows, if there are any: one after each table."""
+    """The losses on validation rows after each table, at the label holder."""
 
 
 @dataclass(frozen=True, repr=False)
 class TrainingOutput:
-    """What a training ends with."""
+    """The result of a training run."""
 
     n_tables: int
-    """How many there are, which the dealer knows, too."""
+    """The number of tables, which the dealer also knows."""
     part: ModelPart | None
-    """Our part of the model; None at the dealer."""
+    """The local part of the model; None at the dealer."""
     losses: tuple[float, ...] = ()
-    """At the label's holder, those on validation rows: of tables that were not kept, too."""
+    """The losses on validation rows at the label holder, including those of discarded tables."""
 
 
 def train(
@@ -271,77 +273,89 @@ def train(
     indicator_cache: IndicatorCacheConfig | None = None,
     workers: Sequence[WorkerHandle] = (),
 ) -> TrainingOutput:
-    """Train a model, and return our part of it.
+    """Train a model, and return the local part of it.
 
-    1. The active participant shares its label; all rows start from scores that it knows.
-    2. For each table: train it on the loss's derivatives at the scores of training rows; add its
-       leaf values to the scores of all rows.
+    1. The active participant shares its [label]; it knows the initial scores of all rows.
+    2. For each table: train it on the gradients and Hessians at the [scores] of training rows; add
+       its [leaf values] to the [scores] of all rows.
     3. After each table the active participant learns the loss on validation rows, if there are any,
-       and, with patience, says whether to stop, and how many tables to keep.
-    4. If all agreed on that: derive what features contribute to scores.
+       and, with `patience`, announces whether to stop, and how many tables to keep.
+    4. If all participants agreed to that: derive [contributions] of the features.
 
-    After `n_trained_tables` tables of an earlier training, the same at all, participants go on from
-    the `state` it had then, under fresh masks. `indicator_cache` goes with a plan that keeps
-    indicators, workers with one that has rows in shards: they have the scores.
+    `state` is the local state after `n_trained_tables` tables of an earlier training run, the same
+    number at all participants: training resumes from it under fresh masks. `indicator_cache` goes
+    with a plan that keeps indicators, `workers` with a plan in shards: workers hold the scores.
 
-    Reveals: what the suite's `train_table` reveals; the loss to all, if they agreed on that; what
-    `EarlyStopping` reveals. The numbers of cuts in the plan were told before.
+    Reveals: what the suite's `train_table` reveals; the loss to all participants, if they agreed to
+    that; what `EarlyStopping` reveals. The cut counts in the plan were disclosed before.
     """
     if plan.announced_cut_counts is not None:
         runtime.record_disclosure("numbers of cuts", len(plan.announced_cut_counts))
     unit = resolve_label_unit(training_spec, plan, data, state)
-    own = make_protocol_input(data, unit, plan, runtime.index, rows=0 if workers else None)
+    protocol_input = make_protocol_input(
+        data, unit, plan, runtime.index, rows=0 if workers else None
+    )
     if indicator_cache is not None:
         runtime.use_persistent_masks(indicator_cache.seeds)
-        own = replace(own, indicator_cache=indicator_cache.shelf)
-    watch = EarlyStopping(runtime, plan, unit, () if state is None else state.losses)
-    suite = training_spec.protocol_type(runtime, plan, own, workers)
+        protocol_input = replace(protocol_input, indicator_cache=indicator_cache.shelf)
+    early_stopping = EarlyStopping(runtime, plan, unit, () if state is None else state.losses)
+    suite = training_spec.protocol_type(runtime, plan, protocol_input, workers)
     with runtime.step("setup"):
-        keep = watch.decide(n_trained_tables) if n_trained_tables else 0
-        if not keep:
+        n_kept = early_stopping.decide(n_trained_tables) if n_trained_tables else 0
+        if not n_kept:
             suite.setup()
-    if state is not None and not keep:
+    if state is not None and not n_kept:
         assert state.part.n_tables == n_trained_tables
         suite.restore_scores(state.scores)
     part, thresholds = None, {}
     if data is not None:
         columns = data.columns
-        who, bits = (training_spec.features, columns.owner), training_spec.fraction_bits
-        nothing = ModelPart.make_empty(training_spec.protocol, plan, *who, bits, unit)
-        part = nothing if state is None else state.part
+        empty = ModelPart.make_empty(
+            training_spec.protocol,
+            plan,
+            training_spec.features,
+            columns.owner,
+            training_spec.fraction_bits,
+            unit,
+        )
+        part = empty if state is None else state.part
         thresholds = plan.ownership.map_by_feature(runtime.index, list(columns.thresholds))
 
     def train_table(number: int) -> None:
         nonlocal part
         with runtime.step("table", number):
             table = suite.train_table(number)
-            loss = watch.reveal_training_loss(suite, table)
+            loss = early_stopping.reveal_training_loss(suite, table)
             leaves = _round_leaf_values(runtime, training_spec, plan, table)
-            watch.record_validation_loss(suite)
+            early_stopping.record_validation_loss(suite)
         if part is not None:
             part = part.append_table(replace(table, leaf_values=leaves), thresholds)
             if on_state is not None:
-                on_state(TrainingState(part, suite.snapshot_scores(), loss, tuple(watch.losses)))
+                losses = tuple(early_stopping.losses)
+                on_state(TrainingState(part, suite.snapshot_scores(), loss, losses))
         runtime.report_progress(number + 1)
 
-    while not keep:
-        # With patience, even the dealer must hear after every table whether there is another one.
+    while not n_kept:
+        # With patience, the dealer, too, learns after every table whether training goes on.
         last = plan.params.tables if plan.params.patience is None else n_trained_tables + 1
         size = sys.maxsize if workers else plan.n_rows * plan.params.n_leaves  # workers run ahead
         runtime.map_tables(range(n_trained_tables, last), train_table, size)
         n_trained_tables = last
-        keep = watch.decide(n_trained_tables)
-    part = None if part is None else part.truncate(keep)
+        n_kept = early_stopping.decide(n_trained_tables)
+    part = None if part is None else part.truncate(n_kept)
     if plan.has_explanations:
-        rows = {feature: buckets[: plan.n_samples] for feature, buckets in own.buckets.items()}
-        part = derive_explanation(runtime, training_spec.protocol_type, plan, keep, part, rows)
-    return TrainingOutput(keep, part, tuple(watch.losses))
+        rows = {
+            feature: buckets[: plan.n_samples]
+            for feature, buckets in protocol_input.buckets.items()
+        }
+        part = derive_explanation(runtime, training_spec.protocol_type, plan, n_kept, part, rows)
+    return TrainingOutput(n_kept, part, tuple(early_stopping.losses))
 
 
 def resolve_label_unit(
     training_spec: TrainingSpec, plan: Plan, data: TrainingData | None, state: TrainingState | None
 ) -> LabelUnit | None:
-    """Return where scores start, and in which unit they are, to the label's holder; else None."""
+    """Return the label's unit and the initial scores at the label holder; None elsewhere."""
     if state is not None or data is None or data.label is None:
         return None if state is None else state.part.label_unit
     return training_spec.find_label_unit(data.label[: plan.n_samples], data.sample_weight, plan)
@@ -350,11 +364,11 @@ def resolve_label_unit(
 def _round_leaf_values(
     runtime: Runtime, training_spec: TrainingSpec, plan: Plan, table: TrainedTable
 ) -> Share:
-    """Return leaf values as they are kept: rounded once, exactly if features are constrained."""
-    drop = training_spec.protocol_type.encoding.fraction_bits - training_spec.fraction_bits
+    """Return the leaf values as stored: rounded once, exactly if there are monotone constraints."""
+    dropped_bits = training_spec.protocol_type.encoding.fraction_bits - training_spec.fraction_bits
     if plan.monotone:
-        return divide_exactly(runtime, table.leaf_values, drop, Z32)
-    return truncate_locally(runtime, table.leaf_values, drop, Z32)
+        return divide_exactly(runtime, table.leaf_values, dropped_bits, Z32)
+    return truncate_locally(runtime, table.leaf_values, dropped_bits, Z32)
 
 
 def make_protocol_input(
@@ -364,19 +378,21 @@ def make_protocol_input(
     index: int,
     rows: int | None = None,
 ) -> ProtocolInput:
-    """Return what we bring to the suite: nothing, as the dealer; no labels where workers do."""
+    """Return the local input of the suite: empty at the dealer; without labels if `rows` is 0."""
     if data is None:
         return ProtocolInput()
     buckets = plan.ownership.map_by_feature(index, list(data.columns.buckets))
     label = data.label
     if label is None or unit is None:
         return ProtocolInput(buckets)
-    start, min_gain, label = None, plan.params.min_gain, label[:rows]
+    initial_scores, min_gain, label = None, plan.params.min_gain, label[:rows]
     if plan.objective.normalised_label:
         label = unit.normalise(label)
         min_gain /= unit.scale**2
     else:
-        start = np.array(unit.initial_scores)
+        initial_scores = np.array(unit.initial_scores)
     assert (data.sample_weight is not None) == plan.is_weighted
     weight = None if data.sample_weight is None else data.sample_weight[:rows]
-    return ProtocolInput(buckets, plan.objective.make_targets(label), weight, start, min_gain)
+    return ProtocolInput(
+        buckets, plan.objective.make_targets(label), weight, initial_scores, min_gain
+    )

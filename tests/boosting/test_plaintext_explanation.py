@@ -1,4 +1,4 @@
-"""Contributions in the clear, against Shapley values worked out from their definition."""
+"""Contributions in plaintext, compared with Shapley values computed from their definition."""
 
 from __future__ import annotations
 
@@ -18,68 +18,68 @@ from privet.boosting.explanation import explain_scores
 from privet.boosting.model import Model
 from privet.boosting.simulation import train_locally
 
-OWNED = (slice(0, 2), slice(2, 4))
+PARTITION = (slice(0, 2), slice(2, 4))
 N = 120
 
 
 def bucketed(columns: FloatArray, buckets: int) -> list[BucketedColumns]:
     names = [f"x{j}" for j in range(len(columns))]
     return [
-        bucket_columns(f"party{k}", names[own], columns[own], buckets)
-        for k, own in enumerate(OWNED)
+        bucket_columns(f"party{k}", names[part], columns[part], buckets)
+        for k, part in enumerate(PARTITION)
     ]
 
 
 class Game:
-    """A table and a sample: features outside a coalition are drawn from rows, each for itself."""
+    """The game of a table and a sample: features outside a coalition are drawn independently."""
 
     def __init__(self, model: Model, table: int, rows: FloatArray, sample: FloatArray) -> None:
         self.leaf_values = model.leaf_values[table]
         levels = zip(model.feature[table].tolist(), model.threshold[table], strict=True)
-        self.tests: list[tuple[int, float]] = list(levels)
-        self.players = sorted({j for j, _ in self.tests})
-        self.outcomes = {j: Counter(self.of(j, x) for x in rows[j]) for j in self.players}
-        self.own = {j: self.of(j, sample[j]) for j in self.players}
+        self.splits: list[tuple[int, float]] = list(levels)
+        self.players = sorted({j for j, _ in self.splits})
+        self.outcomes = {j: Counter(self.get_outcomes(j, x) for x in rows[j]) for j in self.players}
+        self.sample_outcomes = {j: self.get_outcomes(j, sample[j]) for j in self.players}
 
-    def of(self, feature: int, x: float) -> tuple[bool, ...]:
-        return tuple(x >= threshold for j, threshold in self.tests if j == feature)
+    def get_outcomes(self, feature: int, x: float) -> tuple[bool, ...]:
+        return tuple(x >= threshold for j, threshold in self.splits if j == feature)
 
     def value(self, coalition: Sequence[int]) -> FloatArray:
         total = np.zeros(len(self.leaf_values))
         others = [j for j in self.players if j not in coalition]
         for drawn in product(*(self.outcomes[j].items() for j in others)):
             share = np.prod([count / N for _, count in drawn])
-            known = {j: list(self.own[j]) for j in coalition}
+            known = {j: list(self.sample_outcomes[j]) for j in coalition}
             known |= {j: list(bits) for j, (bits, _) in zip(others, drawn, strict=True)}
-            leaf = int("".join(str(int(known[j].pop(0))) for j, _ in self.tests), 2)
+            leaf = int("".join(str(int(known[j].pop(0))) for j, _ in self.splits), 2)
             total += share * self.leaf_values[:, leaf]
         return total
 
     def contribution(self, player: int) -> FloatArray:
         others, n = [j for j in self.players if j != player], len(self.players)
-        found = np.zeros(len(self.leaf_values))
+        total = np.zeros(len(self.leaf_values))
         for size in range(n):
             weight = factorial(size) * factorial(n - 1 - size) / factorial(n)
             for coalition in combinations(others, size):
-                found += weight * (self.value([*coalition, player]) - self.value(coalition))
-        return found
+                total += weight * (self.value([*coalition, player]) - self.value(coalition))
+        return total
 
 
-def by_definition(
+def compute_by_definition(
     model: Model, rows: FloatArray, sample: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Shapley values of a sample, (K, features), and the base: coalition by coalition."""
-    found = np.zeros((len(model.base_score), len(model.features)))
+    """Return the Shapley values of a sample, (K, features), and the base, by coalitions."""
+    contributions = np.zeros((len(model.base_score), len(model.features)))
     base = model.base_score.copy()
     for table in range(model.n_tables):
         game = Game(model, table, rows, sample)
         base += game.value([])
         for j in game.players:
-            found[:, j] += game.contribution(j)
-    return found, base
+            contributions[:, j] += game.contribution(j)
+    return contributions, base
 
 
-def trained(task: str, depth: int, classes: int = 2) -> tuple[Model, FloatArray]:
+def train_model(task: str, depth: int, classes: int = 2) -> tuple[Model, FloatArray]:
     rng = np.random.default_rng(depth + classes)
     columns = rng.normal(size=(4, N))
     columns[1] = np.round(columns[1])
@@ -97,21 +97,21 @@ def trained(task: str, depth: int, classes: int = 2) -> tuple[Model, FloatArray]
     [("regression", 1, 2), ("regression", 4, 2), ("regression", 6, 2), ("classification", 3, 3)],
 )
 def test_contributions_are_shapley_values(task: str, depth: int, classes: int) -> None:
-    model, columns = trained(task, depth, classes)
-    if depth > 4:  # of four features, so some table tests one of them twice
-        assert all(len(set(tests)) < depth for tests in model.feature.tolist())
+    model, columns = train_model(task, depth, classes)
+    if depth > 4:  # there are four features, so each table has two splits on one of them
+        assert all(len(set(features)) < depth for features in model.feature.tolist())
     found = explain_scores(model, columns)
     score = model.predict_scores(columns)
     assert np.abs(found.base[:, None] + found.contributions.sum(axis=1) - score).max() < 1e-12
     for sample in range(0, N, 17):
-        expected, base = by_definition(model, columns, columns[:, sample])
+        expected, base = compute_by_definition(model, columns, columns[:, sample])
         assert np.abs(found.contributions[:, :, sample] - expected).max() < 1e-9
         assert np.abs(found.base - base).max() < 1e-9
 
 
-def test_the_mean_contribution_of_a_feature_is_zero() -> None:
-    """Over rows that fall as the training rows do, each feature for itself."""
-    model, columns = trained("regression", 3)
+def test_mean_contribution_of_a_feature_is_zero() -> None:
+    """The mean is over rows whose features are drawn independently from the training rows."""
+    model, columns = train_model("regression", 3)
     rng = np.random.default_rng(0)
     shuffled = np.stack([rng.choice(column, 20_000) for column in columns])
     found = explain_scores(model, shuffled).contributions
@@ -119,14 +119,14 @@ def test_the_mean_contribution_of_a_feature_is_zero() -> None:
     assert (np.abs(found.mean(axis=2)) < 5 * spread + 1e-12).all()
 
 
-def test_a_model_without_shares_of_passing_rows_cannot_explain() -> None:
-    model, columns = trained("regression", 2)
+def test_model_without_left_fractions_cannot_be_explained() -> None:
+    model, columns = train_model("regression", 2)
     with pytest.raises(ModelError, match="share of its training rows"):
         explain_scores(replace(model, left_fraction=None), columns)
 
 
-def test_shares_of_passing_rows_are_checked() -> None:
-    model, _ = trained("regression", 2)
+def test_invalid_left_fractions_are_rejected() -> None:
+    model, _ = train_model("regression", 2)
     assert model.left_fraction is not None
     for wrong in (
         model.left_fraction[:, :1],

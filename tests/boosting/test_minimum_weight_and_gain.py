@@ -1,4 +1,4 @@
-"""Sides and leaves that are too small to count, and levels that test nothing."""
+"""`min_child_weight`, `min_gain`, and the gains of levels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from tests.boosting.test_federation import N, bucketed, columns, label_of, trial
-from tests.boosting.test_sampling import table_cost
+from tests.boosting.test_sampling import count_table_cost
 from tests.gates.test_masked import on_shares
 from tests.runtime.harness import check_count, play
 
@@ -31,7 +31,7 @@ TASKS = ["regression", "classification"]
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("sizes", [[3, 3], [2, 1, 3]])
 @pytest.mark.parametrize("least", [0.3, 4.0, 9.0])
-def test_it_has_the_tests_of_the_reference(task: str, sizes: list[int], least: float) -> None:
+def test_splits_match_reference(task: str, sizes: list[int], least: float) -> None:
     x = columns(6)
     label = label_of(x, task)
     params = Params(
@@ -50,8 +50,8 @@ def test_it_has_the_tests_of_the_reference(task: str, sizes: list[int], least: f
         assert (plain.leaf_values == 0).sum() > (free.leaf_values == 0).sum()
 
 
-def test_a_regression_counts_samples() -> None:
-    """Exactly: leaves of three count, and those of two do not."""
+def test_weight_of_a_regression_is_the_sample_count() -> None:
+    """The comparison is exact: leaves of three samples count, leaves of two do not."""
     x = np.array([[0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1]]) * 1.0
     label = np.array([[1.0, 10.0], [-10.0, 3.0]])[x[0].astype(int), x[1].astype(int)]
     params = Params(
@@ -71,18 +71,26 @@ def test_a_regression_counts_samples() -> None:
 @pytest.mark.parametrize("l2", [0.1, 1.0, 100.0])
 @pytest.mark.parametrize("least", [0.2, 1.0, 7.0, 25.0])
 @pytest.mark.parametrize("n_samples", [100, 24_000, 600_000])
-def test_what_reaches_the_least(task: str, l2: float, least: float, n_samples: int) -> None:
-    """All that does, and of the rest at most what is a little below; classes stay as they were."""
+def test_comparison_with_min_child_weight(
+    task: str, l2: float, least: float, n_samples: int
+) -> None:
+    """All sums above the minimum count, below it only the nearest; classes are unchanged."""
     params = Params.parse({"task": task, "l2": l2})
     plan = Plan(params, Ownership((0, 1), 1), n_samples)
     bounded = Plan(params.model_copy(update={"min_child_weight": least}), plan.ownership, n_samples)
     scales = Scales.from_plan(bounded)
     units, thresholds = scales.units, scales.thresholds
-    whole = int(np.ceil(least * 2**units.h_bits))
+    least_units = int(np.ceil(least * 2**units.h_bits))
     unit = (2 << thresholds.dropped_bits) + units.h_slack
-    near = [whole - unit - 1, whole - units.h_slack - 1, whole - units.h_slack, whole, whole + 1]
+    nearby = [
+        least_units - unit - 1,
+        least_units - units.h_slack - 1,
+        least_units - units.h_slack,
+        least_units,
+        least_units + 1,
+    ]
     spread = np.linspace(0, units.max_hessian_sum, 40).astype(np.int64).tolist()
-    h = np.array([x for x in (*near, *spread) if 0 <= x <= units.max_hessian_sum])
+    h = np.array([x for x in (*nearby, *spread) if 0 <= x <= units.max_hessian_sum])
 
     def body(runtime: Any, share: Any) -> Any:
         reached = classify_hessians(runtime, scales, mask_value(runtime, share))
@@ -94,10 +102,10 @@ def test_what_reaches_the_least(task: str, l2: float, least: float, n_samples: i
 
     (factors, powers), _, _ = on_shares(body, [(h.astype(units.h_ring.dtype), units.h_ring)], 2)
     counted = factors > 0
-    assert counted[h >= whole].all()
-    assert not counted[h < (whole if task == "regression" else whole - unit)].any()
+    assert counted[h >= least_units].all()
+    assert not counted[h < (least_units if task == "regression" else least_units - unit)].any()
     assert (factors[counted] == powers[counted]).all()
-    # What normalises is what it is without the least, up to a unit of what is compared.
+    # Classes are the same as without the minimum, up to a unit of the compared values.
     free = Scales.from_plan(plan).thresholds
     assert set(powers.tolist()) <= set(free.counted_factors)
     y = h * 2.0**scales.y_bits + scales.l2
@@ -111,21 +119,21 @@ def test_what_reaches_the_least(task: str, l2: float, least: float, n_samples: i
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_what_it_costs(task: str) -> None:
-    """No round, and two bits for each side of each cut and node, in a table of 24 features."""
-    free, bounded = table_cost(task), table_cost(task, min_child_weight=2.0)
-    assert bounded.rounds <= free.rounds + 1  # where an opening is just large enough for slices
+def test_cost_of_min_child_weight(task: str) -> None:
+    """No additional round, and two bits for each side of each cut and node, with 24 features."""
+    free, bounded = count_table_cost(task), count_table_cost(task, min_child_weight=2.0)
+    assert bounded.rounds <= free.rounds + 1  # an opening can become large enough for slices
     depth, cuts = 5, 24 * 31
-    levels = range(1 if task == "regression" else 0, depth)  # the root's are compared once
+    levels = range(1 if task == "regression" else 0, depth)  # those of the root are compared once
     sides = sum(2 * cuts << level for level in levels) + (1 << depth)
-    # Of three participants each sends its bits to two others, or, in slices, fewer.
+    # Each of three participants sends its bits to two others, or fewer in slices.
     assert 0 < bounded.online_bytes - free.online_bytes <= 6 * sides / 4 * 1.01
     program, inputs = trial([2, 1, 2], 0, "masked", task=task, min_child_weight=2.0)
     check_count(program, play(program, 3, inputs))
 
 
 @pytest.mark.parametrize("name", ["min_child_weight", "min_gain"])
-def test_the_paper_s_protocol_has_neither(name: str) -> None:
+def test_paper_protocol_supports_neither(name: str) -> None:
     x = columns(2)
     params = Params.parse({"task": "regression", name: 1.0})
     with pytest.raises(ParameterError, match=f"{name}: the protocol paper has no such bound"):
@@ -133,7 +141,7 @@ def test_the_paper_s_protocol_has_neither(name: str) -> None:
 
 
 @pytest.mark.parametrize(("task", "most"), [("regression", N), ("classification", N // 4)])
-def test_more_than_all_rows_add_up_to(task: str, most: int) -> None:
+def test_min_child_weight_above_the_total_is_rejected(task: str, most: int) -> None:
     x = columns(2)
     parties, label = bucketed(x, [1, 1], 8), (x[0] > 0).astype(float)
     params = Params(task=task, tables=1, depth=1, buckets=8, min_child_weight=float(most))
@@ -143,7 +151,7 @@ def test_more_than_all_rows_add_up_to(task: str, most: int) -> None:
         train_locally(parties, label, beyond, "masked")
 
 
-# Levels that test nothing.
+# Levels without a split.
 
 
 @pytest.mark.parametrize(
@@ -151,10 +159,10 @@ def test_more_than_all_rows_add_up_to(task: str, most: int) -> None:
 )
 @pytest.mark.parametrize("draws", [{}, {"subsample": 0.5, "colsample": 0.5, "seed": 3}])
 @pytest.mark.parametrize("gain", [0.5, 8.0, 1e9])
-def test_levels_that_gain_too_little(
+def test_levels_below_min_gain_have_no_split(
     task: str, unit: float, draws: dict[str, Any], gain: float
 ) -> None:
-    """The same levels as in the reference test nothing, whatever unit a label has."""
+    """The same levels as in the reference have no split, in any unit of the label."""
     x = columns(6)
     label = label_of(x, task) * unit
     params = Params.parse(
@@ -170,30 +178,30 @@ def test_levels_that_gain_too_little(
     )
     parties = bucketed(x, [2, 1, 3], 16)
     plain = train_locally(parties, label, params)
-    told: list[CostEstimate] = []
-    found = train_federated(parties, label, params, "masked", on_estimate=told.append)
-    model = join_parts(found.parts)
+    estimates: list[CostEstimate] = []
+    federated = train_federated(parties, label, params, "masked", on_estimate=estimates.append)
+    model = join_parts(federated.parts)
     assert (model.feature == plain.feature).all()
     assert (model.bucket == plain.bucket).all()
     assert (model.threshold == plain.threshold).all()
     assert np.abs(model.leaf_values - plain.leaf_values).max() < 1e-4 * unit
-    online = [meter.sum_traffic("online") for meter in found.program_result.meters]
-    assert {traffic.rounds for traffic in online} == {told[0].rounds}
-    assert sum(traffic.sent for traffic in online) == told[0].online_bytes
-    nothing = plain.bucket == 15
-    assert (np.isposinf(plain.threshold) == nothing).all()
-    assert nothing.sum() == {0.5: 0, 1e9: 12}.get(gain, nothing.sum())
+    online = [meter.sum_traffic("online") for meter in federated.program_result.meters]
+    assert {traffic.rounds for traffic in online} == {estimates[0].rounds}
+    assert sum(traffic.sent for traffic in online) == estimates[0].online_bytes
+    no_split = plain.bucket == 15
+    assert (np.isposinf(plain.threshold) == no_split).all()
+    assert no_split.sum() == {0.5: 0, 1e9: 12}.get(gain, no_split.sum())
     if gain == 8.0:
-        assert nothing.sum() > 0
-    # All know where nothing is tested, and each its own thresholds beside that.
-    for part in found.parts:
-        assert (np.isposinf(part.threshold) == nothing).all()
-        own = np.array([f.owner == part.party for f in part.features])[part.feature]
-        assert (np.isnan(part.threshold) == ~(own | nothing)).all()
+        assert no_split.sum() > 0
+    # All participants know the levels without a split; otherwise only the owner's thresholds.
+    for part in federated.parts:
+        assert (np.isposinf(part.threshold) == no_split).all()
+        local = np.array([f.owner == part.party for f in part.features])[part.feature]
+        assert (np.isnan(part.threshold) == ~(local | no_split)).all()
 
 
-def test_what_a_level_must_gain() -> None:
-    """By the reference: the loss falls by the gain, at a rate of 1 and to second order."""
+def test_min_gain_is_compared_with_the_loss_decrease() -> None:
+    """In the reference, at a learning rate of 1, the loss decreases by the gain (second order)."""
     x = columns(3)
     label = label_of(x, "regression")
     base = {"task": "regression", "tables": 1, "depth": 1, "learning_rate": 1.0, "base_score": 0.0}
@@ -206,45 +214,45 @@ def test_what_a_level_must_gain() -> None:
         )
 
     best = train_locally([party], label, Params.parse(base))
-    nothing = train_locally([party], label, Params.parse({**base, "min_gain": 1e9}))
-    assert np.isposinf(nothing.threshold).all()
-    gain = penalised(nothing) - penalised(best)
-    for factor, tested in ((1 - 1e-9, True), (1 + 1e-9, False)):
+    no_split = train_locally([party], label, Params.parse({**base, "min_gain": 1e9}))
+    assert np.isposinf(no_split.threshold).all()
+    gain = penalised(no_split) - penalised(best)
+    for factor, is_split in ((1 - 1e-9, True), (1 + 1e-9, False)):
         chosen = Params.parse({**base, "min_gain": gain * factor})
-        assert np.isfinite(train_locally([party], label, chosen).threshold).all() == tested
+        assert np.isfinite(train_locally([party], label, chosen).threshold).all() == is_split
 
 
-def test_what_testing_nothing_costs() -> None:
-    """About as much as one cut more; and nothing, unless a test must gain something."""
+def test_cost_of_min_gain() -> None:
+    """It costs about as much as one more cut, and nothing without `min_gain`."""
     for task in TASKS:
-        free, with_gain = table_cost(task), table_cost(task, min_gain=1.0)
+        free, with_gain = count_table_cost(task), count_table_cost(task, min_gain=1.0)
         assert with_gain.rounds <= free.rounds + 1
         assert free.online_bytes < with_gain.online_bytes < 1.01 * free.online_bytes
 
 
-# What levels gained.
+# Gains of levels.
 
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("draws", [{}, {"subsample": 0.5, "min_child_weight": 3.0}])
-def test_gains_are_those_of_the_tests_that_were_chosen(task: str, draws: dict[str, Any]) -> None:
-    """As the reference saw them while it chose, level by level."""
+def test_level_gains_match_the_chosen_splits(task: str, draws: dict[str, Any]) -> None:
+    """They equal those that the reference computes while it chooses splits."""
     x = columns(4)
     label = label_of(x, task)
     params = Params.parse({"task": task, "tables": 3, "depth": 3, "buckets": 16, **draws})
-    seen: list[float] = []
+    expected: list[float] = []
 
-    def watched(sums: Any, chosen: Params, *rest: Any) -> tuple[int, int]:
-        test = original(sums, chosen, *rest)
+    def recording_find_best_split(sums: Any, chosen: Params, *rest: Any) -> tuple[int, int]:
+        split = original(sums, chosen, *rest)
         before = reference.score_without_split(sums, chosen)
-        seen.append(before - float(reference.score_candidates(sums, chosen)[test]))
-        return test
+        expected.append(before - float(reference.score_candidates(sums, chosen)[split]))
+        return split
 
     original = reference.find_best_split
-    with mock.patch.object(reference, "find_best_split", watched):
+    with mock.patch.object(reference, "find_best_split", recording_find_best_split):
         model = train_locally(bucketed(x, [2, 2], 16), label, params)
     gains = compute_level_gains(model, x, label, params)
-    assert gains.reshape(-1) == pytest.approx(seen, rel=1e-9, abs=1e-9)
+    assert gains.reshape(-1) == pytest.approx(expected, rel=1e-9, abs=1e-9)
     shares = model.compute_importances(gains)
     assert shares.sum() == pytest.approx(1.0)
     by_hand = [gains[model.feature == j].sum() / gains.sum() for j in range(4)]

@@ -1,4 +1,4 @@
-"""Where scores start: from what the label's holder alone knows."""
+"""Initial scores, which only the label holder knows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ N = 3000
 
 
 @pytest.mark.parametrize("tables", [1, 5, 20])
-def test_rare_positives_are_as_rare_from_the_first_table_on(tables: int) -> None:
+def test_mean_prediction_matches_rare_positives(tables: int) -> None:
     rng = np.random.default_rng(1)
     columns = rng.normal(size=(4, N))
     label = np.zeros(N)
@@ -25,29 +25,33 @@ def test_rare_positives_are_as_rare_from_the_first_table_on(tables: int) -> None
     ]
     params = Params(task="classification", tables=tables, depth=3, buckets=16)
     plain = train_locally(parties, label, params)
-    found = train_federated(
+    federated = train_federated(
         parties, label, params, "masked", new_columns=[columns[:2], columns[2:]]
     )
-    assert found.predictions is not None
-    for mean in (plain.predict(columns).mean(), found.predictions.mean()):
+    assert federated.predictions is not None
+    for mean in (plain.predict(columns).mean(), federated.predictions.mean()):
         assert mean == pytest.approx(0.02, rel=0.1)
-    assert (join_parts(found.parts).feature == plain.feature).all()
-    assert [part.label_unit is None for part in found.parts] == [True, False]
+    assert (join_parts(federated.parts).feature == plain.feature).all()
+    assert [part.label_unit is None for part in federated.parts] == [True, False]
 
 
-def test_a_start_costs_nothing_and_nobody_is_told() -> None:
-    """Trainings on labels with other shares send the same bytes, and the same things are told."""
+def test_initial_scores_cost_and_reveal_nothing() -> None:
+    """Training with other initial scores sends the same bytes and has the same disclosures."""
     rng = np.random.default_rng(2)
     columns = rng.normal(size=(2, 200))
     parties = [bucket_columns(n, ["x"], columns[[k]], 8) for k, n in enumerate(("bank", "shop"))]
     params = Params(task="classification", tables=2, depth=2, buckets=8)
-    seen = []
-    for start in (None, 0.0):
+    results = []
+    for base_score in (None, 0.0):
         label = (columns[0] > 1.0).astype(float)
-        mine = params.model_copy(update={"base_score": start})
-        outcome = train_federated(parties, label, mine, "masked").program_result
-        told = {(entry.disclosure, entry.recipients) for entry in outcome.ledgers[0].entries}
-        seen.append(
-            (told, outcome.meters[0].sum_traffic().sent, outcome.meters[0].sum_traffic().rounds)
+        changed = params.model_copy(update={"base_score": base_score})
+        outcome = train_federated(parties, label, changed, "masked").program_result
+        disclosures = {(entry.disclosure, entry.recipients) for entry in outcome.ledgers[0].entries}
+        results.append(
+            (
+                disclosures,
+                outcome.meters[0].sum_traffic().sent,
+                outcome.meters[0].sum_traffic().rounds,
+            )
         )
-    assert seen[0] == seen[1]
+    assert results[0] == results[1]

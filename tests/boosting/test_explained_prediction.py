@@ -1,4 +1,4 @@
-"""Explained predictions on shares: the same predictions, and contributions that add up to them."""
+"""Explained predictions on shares: the same predictions, with contributions that add up to them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.boosting.test_outputs import OWNED, bucketed, labelled
+from tests.boosting.test_multiclass import PARTITION, bucketed, make_labelled_columns
 
 from privet import ParameterError, Params
 from privet.arrays import FloatArray
@@ -32,28 +32,28 @@ NAMES = ("party0", "party1", "party2")
 
 @dataclass(frozen=True)
 class Case:
-    """A training that explains, and rows that it has not seen."""
+    """A training run with explanations, and new rows."""
 
     params: Params
     by: ExplainBy
-    found: FederatedResult
+    federated: FederatedResult
     estimate: CostEstimate
     new: FloatArray
 
     @cached_property
     def model(self) -> Model:
-        """What the parts make."""
-        return join_parts(self.found.parts)
+        """The model of all parts."""
+        return join_parts(self.federated.parts)
 
     @property
     def unit(self) -> float:
-        """What predictions and contributions are rounded to."""
-        unit = self.found.parts[-1].label_unit
+        """The rounding unit of predictions and contributions."""
+        unit = self.federated.parts[-1].label_unit
         assert unit is not None
         return unit.scale / (1 << self.params.objective.prediction_bits)
 
     def query(self, *, explained: bool, recipient: int = 2) -> PredictionQuery:
-        """Return what all know of a prediction of the new rows."""
+        """Return the query for the new rows."""
         shape = (self.params.tables, self.params.depth, self.new.shape[1])
         bits = self.params.objective.prediction_bits
         query = PredictionQuery("masked", self.params.objective, shape, 2, recipient, bits)
@@ -73,61 +73,63 @@ class Case:
 )
 def case(request: pytest.FixtureRequest) -> Case:
     task, classes, depth, by = request.param
-    columns, label = labelled(classes)
+    columns, label = make_labelled_columns(classes)
     if task == "regression":
         label = columns[0] * columns[2] - 3 * columns[4]
     params = Params(task=task, classes=classes, tables=4, depth=depth, buckets=8)
     new = np.random.default_rng(5).normal(size=(6, 50))
     estimates: list[CostEstimate] = []
-    found = train_federated(
+    federated = train_federated(
         bucketed(columns, 8),
         label,
         params,
         "masked",
-        new_columns=[new[own] for own in OWNED],
+        new_columns=[new[part] for part in PARTITION],
         explain=by,
         on_estimate=estimates.append,
     )
-    return Case(params, by, found, estimates[0], new)
+    return Case(params, by, federated, estimates[0], new)
 
 
-def grouped(case: Case) -> Explanation:
-    """Contributions in the clear, by what the case has them by."""
+def explain_in_plaintext(case: Case) -> Explanation:
+    """Return the plaintext contributions, grouped as in the case."""
     exact = explain_scores(case.model, case.new)
     if case.by == "feature":
         return exact
-    added = [exact.contributions[:, own].sum(axis=1) for own in OWNED]
+    added = [exact.contributions[:, part].sum(axis=1) for part in PARTITION]
     return Explanation(np.stack(added, axis=1), exact.base)
 
 
-def test_contributions_are_those_in_the_clear(case: Case) -> None:
-    """To half a unit of rounding, what of it is spread, and what was lost in deriving."""
-    found, exact = case.found.explanation, grouped(case)
+def test_contributions_match_plaintext(case: Case) -> None:
+    """The error is half a rounding unit, the spread difference, and the error of deriving."""
+    found, exact = case.federated.explanation, explain_in_plaintext(case)
     assert found is not None
-    tested = np.unique(case.model.feature)
-    count = len(tested) if case.by == "feature" else len({j // 2 for j in tested.tolist()})
+    with_splits = np.unique(case.model.feature)
+    count = (
+        len(with_splits) if case.by == "feature" else len({j // 2 for j in with_splits.tolist()})
+    )
     assert found.contributions.shape == exact.contributions.shape
     spread = (count + 2) / 2 / count
     assert np.abs(found.contributions - exact.contributions).max() <= (0.6 + spread) * case.unit
     assert np.abs(found.base - exact.base).max() <= 0.6 * case.unit
-    untested = np.setdiff1d(range(6), tested)
+    without_splits = np.setdiff1d(range(6), with_splits)
     if case.by == "feature":
-        assert not found.contributions[:, untested].any()
+        assert not found.contributions[:, without_splits].any()
 
 
 def test_contributions_add_up(case: Case) -> None:
-    """To what is predicted, less the base."""
-    found, predicted = case.found.explanation, case.found.predictions
+    """Contributions and the base add up to the score of the prediction."""
+    found, predicted = case.federated.explanation, case.federated.predictions
     assert found is not None
     assert predicted is not None
     score = found.base[:, None] + found.contributions.sum(axis=1)
     assert np.abs(case.params.objective.predict_from_scores(score) - predicted).max() < 1e-12
 
 
-def test_what_it_costs(case: Case) -> None:
-    """As counted before, and nothing without: deriving takes a round a level and one more."""
+def test_cost_is_as_estimated(case: Case) -> None:
+    """The cost is as estimated; deriving takes at least one round a level and one more."""
     sums = np.zeros(3, dtype=int)
-    for meter in case.found.program_result.meters:
+    for meter in case.federated.program_result.meters:
         for within in ("setup", "table", "reasons"):
             online, offline = (
                 meter.sum_traffic("online", within),
@@ -139,42 +141,47 @@ def test_what_it_costs(case: Case) -> None:
     assert (cost.rounds, cost.online_bytes, cost.offline_bytes) == (sums[0] // 3, sums[1], sums[2])
 
 
-def both(case: Case, recipient: int) -> list[Any]:
+def predict_with_and_without_explanation(case: Case, recipient: int) -> list[Any]:
     """Predict rows with and without explanations, with the same parts."""
 
     def program(runtime: Runtime, data: Any) -> Any:
         part, columns = (None, None) if data is None else data
         plain = case.query(explained=False, recipient=recipient)
-        asked = case.query(explained=True, recipient=recipient)
+        explained = case.query(explained=True, recipient=recipient)
         unit = reveal_label_unit(runtime, plain, part)
         return (
             predict(runtime, plain, NAMES, part, columns, unit),
-            predict_explained(runtime, asked, NAMES, part, columns, unit),
+            predict_explained(runtime, explained, NAMES, part, columns, unit),
         )
 
-    inputs = [(part, case.new[own]) for part, own in zip(case.found.parts, OWNED, strict=True)]
+    inputs = [
+        (part, case.new[columns])
+        for part, columns in zip(case.federated.parts, PARTITION, strict=True)
+    ]
     return simulate(program, 3, inputs, names=NAMES).results
 
 
 @pytest.mark.parametrize("recipient", [0, 2])
-def test_predictions_are_the_same(case: Case, recipient: int) -> None:
-    """With and without explanations, and every time: the recipient alone has any."""
-    for k, (predictions, explained) in enumerate(both(case, recipient)):
+def test_explained_predictions_are_unchanged(case: Case, recipient: int) -> None:
+    """Predictions are equal with and without explanations; only the recipient receives them."""
+    for k, (predictions, explained) in enumerate(
+        predict_with_and_without_explanation(case, recipient)
+    ):
         if k != recipient:
             assert predictions is None
             assert explained is None
             continue
         assert np.array_equal(predictions, explained.predictions)
-        assert case.found.predictions is not None
-        assert np.array_equal(predictions, case.found.predictions)
-        before = case.found.explanation
+        assert case.federated.predictions is not None
+        assert np.array_equal(predictions, case.federated.predictions)
+        before = case.federated.explanation
         assert before is not None
         assert np.array_equal(explained.explanation.contributions, before.contributions)
         assert np.array_equal(explained.explanation.base, before.base)
 
 
-def test_paper_refuses() -> None:
-    columns, label = labelled(2)
+def test_paper_protocol_does_not_support_explanations() -> None:
+    columns, label = make_labelled_columns(2)
     params = Params(task="classification", tables=1, depth=1, buckets=4)
     with pytest.raises(ParameterError, match="explain: the protocol paper"):
         train_federated(bucketed(columns, 4), label, params, "paper", explain="feature")

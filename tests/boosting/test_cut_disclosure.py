@@ -1,4 +1,4 @@
-"""Trainings in which all know the numbers of cuts: the same tests, for fewer bytes."""
+"""Training with disclosed cut counts: the same splits, for fewer bytes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from privet.boosting.training import TrainingSpec, resolve_cut_disclosure
 from privet.spec.plan import CutDisclosure
 
 N, BUCKETS = 240, 10
-TERMS: tuple[CutDisclosure, ...] = ("exact", "rounded", "hidden")
-FILLED = (9, 1, 4, 0, 2)
+DISCLOSURES: tuple[CutDisclosure, ...] = ("exact", "rounded", "hidden")
+CUT_COUNTS = (9, 1, 4, 0, 2)
 
 
 def table(task: str) -> tuple[list[BucketedColumns], np.ndarray]:
-    """Return five columns of two parties, of which one is constant and one has missing values."""
+    """Return five columns of two parties; one is constant, one has missing values."""
     rng = np.random.default_rng(5)
     columns = np.stack(
         [
@@ -43,17 +43,17 @@ def table(task: str) -> tuple[list[BucketedColumns], np.ndarray]:
     return parties, label
 
 
-def test_how_many_cuts_columns_fill() -> None:
+def test_cut_counts_of_columns() -> None:
     parties, _ = table("regression")
-    assert tuple(n for party in parties for n in party.cut_counts) == FILLED
+    assert tuple(n for party in parties for n in party.cut_counts) == CUT_COUNTS
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_the_tests_are_the_reference_s_whatever_is_told(task: str) -> None:
+def test_splits_match_reference_with_every_disclosure(task: str) -> None:
     parties, label = table(task)
     params = Params(task=task, tables=5, depth=3, buckets=BUCKETS, learning_rate=0.8)
     sent = []
-    for cuts in TERMS:
+    for cuts in DISCLOSURES:
         estimates: list[CostEstimate] = []
         found = train_federated(
             parties, label, params, "masked", cut_disclosure=cuts, on_estimate=estimates.append
@@ -73,21 +73,23 @@ def test_the_tests_are_the_reference_s_whatever_is_told(task: str) -> None:
         assert offline == estimates[0].offline_bytes
         sent.append(estimates[0].online_bytes)
         for ledger in found.program_result.ledgers:
-            told = [
+            disclosed = [
                 (e.recipients, e.n_elements)
                 for e in ledger.entries
                 if e.disclosure == "numbers of cuts"
             ]
-            assert told == ([] if cuts == "hidden" else [(("bank", "shop"), 5)])
+            assert disclosed == ([] if cuts == "hidden" else [(("bank", "shop"), 5)])
     assert sent[0] < sent[1] < sent[2]
 
 
-@pytest.mark.parametrize("cuts", TERMS)
-def test_a_test_that_everybody_passes(cuts: CutDisclosure) -> None:
-    """With much regularisation no split is worth it, and a cut past the last threshold is best:
-    where there is one, which depends on what is told."""
+@pytest.mark.parametrize("cuts", DISCLOSURES)
+def test_level_without_a_split(cuts: CutDisclosure) -> None:
+    """With strong regularisation no split gains, so a cut past the last threshold is best.
+
+    Whether such a cut exists depends on the disclosed cut counts.
+    """
     rng = np.random.default_rng(0)
-    columns = rng.integers(0, 3, size=(2, N)).astype(float)  # two cuts, of which three are told
+    columns = rng.integers(0, 3, size=(2, N)).astype(float)  # two cuts, disclosed as three
     label = 5.0 + 0.01 * rng.normal(size=N)
     parties = [bucket_columns(name, ["a"], x[None], 8) for name, x in zip("ab", columns)]  # noqa: B905
     params = Params(task="regression", tables=1, depth=2, buckets=8, l2=50.0, base_score=0.0)
@@ -98,8 +100,8 @@ def test_a_test_that_everybody_passes(cuts: CutDisclosure) -> None:
     assert np.isinf(plain.threshold).any() == (cuts != "exact")
 
 
-def test_one_cut_in_all() -> None:
-    """Nothing to compare, and still a table."""
+def test_single_cut() -> None:
+    """With a single candidate there is no comparison, but still a table."""
     x = np.tile([0.0, 1.0], N // 2)
     parties = [
         bucket_columns("bank", ["a"], np.ones((1, N)), 4),
@@ -112,17 +114,17 @@ def test_one_cut_in_all() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["masked", "plain"])
-def test_nothing_but_constant_columns(protocol: str) -> None:
+def test_only_constant_columns_are_rejected(protocol: str) -> None:
     parties = [bucket_columns(name, ["a"], np.ones((1, 6)), 4) for name in ("bank", "shop")]
     params = Params(task="regression", tables=1, depth=1, buckets=4)
     label = np.arange(6.0)
     with pytest.raises(DataError, match="every column of all participants is constant"):
         train_locally(parties, label, params, protocol, cut_disclosure="exact")
-    model = train_locally(parties, label, params, protocol)  # rounded, which tells nobody
+    model = train_locally(parties, label, params, protocol)  # rounded counts, which are never 0
     assert model.predict(np.ones((2, 1))) == pytest.approx([2.5], abs=1e-4)
 
 
-def test_the_paper_s_protocol_tells_nothing() -> None:
+def test_paper_protocol_discloses_no_cut_counts() -> None:
     assert (
         resolve_cut_disclosure("paper", None)
         == resolve_cut_disclosure("paper", "hidden")
@@ -137,12 +139,12 @@ def test_the_paper_s_protocol_tells_nothing() -> None:
     assert all(e.disclosure != "numbers of cuts" for e in found.program_result.ledgers[0].entries)
 
 
-def test_nothing_takes_more_than_all_cuts_do() -> None:
-    """What `privet estimate` says where numbers are not known."""
+def test_estimate_with_all_cuts_is_an_upper_bound() -> None:
+    """`privet estimate` assumes all cuts if cut counts are unknown."""
     rng = np.random.default_rng(1)
     params = Params(task="classification", tables=1, depth=4)
     for n_features in (2, 7, 30):
-        federation = TrainingSpec(
+        training_spec = TrainingSpec(
             protocol="masked",
             params=params,
             parties=("a", "b", "c"),
@@ -150,12 +152,12 @@ def test_nothing_takes_more_than_all_cuts_do() -> None:
             active=2,
             prediction_bits=10,
         )
-        most = estimate_cost(federation, federation.make_plan(5000))
+        upper_bound = estimate_cost(training_spec, training_spec.make_plan(5000))
         for _ in range(6):
             counts = tuple(rng.choice([1, 3, 7, 15, 31], size=n_features).tolist())
-            fewer = replace(federation, announced_cut_counts=counts)
+            fewer = replace(training_spec, announced_cut_counts=counts)
             found = estimate_cost(fewer, fewer.make_plan(5000))
-            assert found.rounds <= most.rounds
-            assert found.online_bytes <= most.online_bytes
-            assert found.offline_bytes <= most.offline_bytes
-            assert found.memory_bytes <= most.memory_bytes
+            assert found.rounds <= upper_bound.rounds
+            assert found.online_bytes <= upper_bound.online_bytes
+            assert found.offline_bytes <= upper_bound.offline_bytes
+            assert found.memory_bytes <= upper_bound.memory_bytes

@@ -1,4 +1,4 @@
-"""Some rows, prepared by what was learned of all: the same as if all had been read."""
+"""Shards are prepared with the encoders of all rows, with the same result as preparing all rows."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ TABLE = {
     "amount": column(lambda row: str(row**1.5)),
     "weight": column(lambda row: str(0.1 + row % 7 / 3)),
 }
-ANSWERS = ("y", "kind", "count", "bit", "amount", "weight")
-SAID = {
+LABELS_AND_WEIGHTS = ("y", "kind", "count", "bit", "amount", "weight")
+TABLE_OPTIONS = {
     "id": "id",
     "categorical": ["code"],
     "types": {"flag": "one-hot", "date": "date %d.%m.%Y"},
@@ -71,49 +71,51 @@ THREE = TWO.model_copy(update={"classes": 3})
 REGRESSION = Params(task="regression", buckets=8)
 
 
-def described(path: Path, *kept: str, **said: Any) -> TableSpec:
+def make_table_spec(path: Path, *kept: str, **options: Any) -> TableSpec:
     return TableSpec(
-        path=str(path), drop=[name for name in ANSWERS if name not in kept], **{**SAID, **said}
+        path=str(path),
+        drop=[name for name in LABELS_AND_WEIGHTS if name not in kept],
+        **{**TABLE_OPTIONS, **options},
     )
 
 
-def whole(data: TableSpec, params: Params, aligned: IndexArray) -> PreparedData:
-    rows = read_lazy_frame(data).take(aligned)
-    return prepare_data("bank", rows, params, data.positive, data.class_weight)
+def prepare_all(table_spec: TableSpec, params: Params, aligned: IndexArray) -> PreparedData:
+    rows = read_lazy_frame(table_spec).take(aligned)
+    return prepare_data("bank", rows, params, table_spec.positive, table_spec.class_weight)
 
 
 def check_shards(
-    data: TableSpec, params: Params, count: int, aligned: IndexArray | None = None
+    table_spec: TableSpec, params: Params, count: int, aligned: IndexArray | None = None
 ) -> PreparedData:
     aligned = np.arange(ROWS) if aligned is None else aligned
-    prepared = whole(data, params, aligned)
+    prepared = prepare_all(table_spec, params, aligned)
     record = TableEncodingRecord.from_encoding(TableEncoding.from_prepared(prepared))
-    learned = TableEncodingRecord.from_json(record.model_dump_json().encode())  # as others get it
+    encoding = TableEncodingRecord.from_json(record.model_dump_json().encode())  # as workers get it
     order = aligned[order_rows(len(aligned), params)]
     n_samples = len(order) - round(params.validation * len(order))
     for shard in split_into_shards(n_samples, len(order) - n_samples, count):
         positions = shard.positions(n_samples)
-        found = prepare_shard(data, learned, order[positions], shard.n_validation)
-        check_slice(found, prepared, positions, shard.n_samples)
+        shard_data = prepare_shard(table_spec, encoding, order[positions], shard.n_validation)
+        check_slice(shard_data, prepared, positions, shard.n_samples)
     return prepared
 
 
 def check_slice(
-    found: TrainingData, all_rows: PreparedData, at: IndexArray, n_samples: int
+    shard_data: TrainingData, all_rows: PreparedData, positions: IndexArray, n_samples: int
 ) -> None:
-    columns, expected = found.columns, all_rows.columns
+    columns, expected = shard_data.columns, all_rows.columns
     assert (columns.owner, columns.names) == (expected.owner, expected.names)
     assert columns.buckets.dtype == expected.buckets.dtype
-    np.testing.assert_array_equal(columns.buckets, expected.buckets[:, at])
+    np.testing.assert_array_equal(columns.buckets, expected.buckets[:, positions])
     np.testing.assert_array_equal(columns.thresholds, expected.thresholds)
-    for part, entire, rows in (
-        (found.label, all_rows.label, at),
-        (found.sample_weight, all_rows.sample_weight, at[:n_samples]),
+    for actual, expected_values, rows in (
+        (shard_data.label, all_rows.label, positions),
+        (shard_data.sample_weight, all_rows.sample_weight, positions[:n_samples]),
     ):
-        assert (part is None) == (entire is None)
-        if part is not None and entire is not None:
-            assert part.dtype == entire.dtype
-            np.testing.assert_array_equal(part, entire[rows])  # to the last bit
+        assert (actual is None) == (expected_values is None)
+        if actual is not None and expected_values is not None:
+            assert actual.dtype == expected_values.dtype
+            np.testing.assert_array_equal(actual, expected_values[rows])  # to the last bit
 
 
 def write_csv(path: Path) -> Path:
@@ -147,7 +149,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("said", "params"),
+    ("options", "params"),
     [
         ({}, TWO),
         ({"label": "y"}, TWO),
@@ -163,18 +165,20 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     ],
 )
 @pytest.mark.parametrize("validation", [0.0, 0.2])
-def test_a_shard_is_a_slice_of_all_rows(
-    path: Path, said: dict[str, Any], params: Params, validation: float
+def test_shard_is_a_slice_of_all_rows(
+    path: Path, options: dict[str, Any], params: Params, validation: float
 ) -> None:
-    kept = [value for value in said.values() if isinstance(value, str)]
+    kept = [value for value in options.values() if isinstance(value, str)]
     check_shards(
-        described(path, *kept, **said), params.model_copy(update={"validation": validation}), 5
+        make_table_spec(path, *kept, **options),
+        params.model_copy(update={"validation": validation}),
+        5,
     )
 
 
-def test_a_shard_may_lack_classes_and_categories(path: Path) -> None:
-    """The table is such that the others test what they say that they do."""
-    prepared = check_shards(described(path, "y", label="y"), TWO, 5)
+def test_shards_without_some_classes_and_categories(path: Path) -> None:
+    """Check that the table contains all cases of the other tests."""
+    prepared = check_shards(make_table_spec(path, "y", label="y"), TWO, 5)
     assert prepared.label is not None
     first = slice(ROWS // 5)
     assert set(prepared.label[first]) == {0.0}
@@ -197,58 +201,60 @@ def test_any_rows_in_any_order(
     path = write(tmp_path_factory.mktemp("any") / "table")
     aligned = data.draw(st.permutations(range(ROWS)))[: data.draw(st.integers(50, ROWS))]
     params = TWO.model_copy(update={"validation": 0.3, "seed": data.draw(st.integers(0, 5))})
-    said = described(path, "y", "weight", label="y", weight="weight", class_weight="balanced")
-    check_shards(said, params, data.draw(st.integers(1, 9)), np.array(aligned))
+    table_spec = make_table_spec(
+        path, "y", "weight", label="y", weight="weight", class_weight="balanced"
+    )
+    check_shards(table_spec, params, data.draw(st.integers(1, 9)), np.array(aligned))
 
 
-def test_complaints_name_the_row_of_the_table(tmp_path: Path) -> None:
+def test_errors_name_the_row_of_the_table(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "table.csv")
-    said = described(path, "y", label="y")
-    learned = TableEncoding.from_prepared(whole(said, TWO, np.arange(ROWS)))
+    table_spec = make_table_spec(path, "y", label="y")
+    encoding = TableEncoding.from_prepared(prepare_all(table_spec, TWO, np.arange(ROWS)))
     good = path.read_text().splitlines()
     rows = np.array([57, 41, 50])
 
-    def complaint(before: str, after: str) -> str:
+    def get_error(before: str, after: str) -> str:
         changed = [*good]
         assert before in changed[51]
         changed[51] = changed[51].replace(before, after)
         path.write_text("\n".join(changed))
         with pytest.raises(DataError) as caught:
-            prepare_shard(said, learned, rows)
+            prepare_shard(table_spec, encoding, rows)
         return str(caught.value)
 
     number = TABLE["number"][50]
-    assert complaint(number, "x").startswith(
+    assert get_error(number, "x").startswith(
         f"{path}: column 'number', row 51: 'x' is not a number"
     )
-    assert complaint(number, "inf").startswith(f"{path}: column 'number', row 51 is infinite")
-    assert complaint('"yes"', '"maybe"').startswith(f"{path}: the label of row 51 is 'maybe', and ")
-    assert complaint('"yes"', "").startswith(f"{path}: the label of row 51 is missing, and ")
+    assert get_error(number, "inf").startswith(f"{path}: column 'number', row 51 is infinite")
+    assert get_error('"yes"', '"maybe"').startswith(f"{path}: the label of row 51 is 'maybe', and ")
+    assert get_error('"yes"', "").startswith(f"{path}: the label of row 51 is missing, and ")
     path.write_text("\n".join(good[:50]))
     with pytest.raises(DataError, match="row 58 is not there any more, but 49 rows"):
-        prepare_shard(said, learned, rows)
+        prepare_shard(table_spec, encoding, rows)
 
 
-def test_other_rows_in_the_same_places(tmp_path: Path) -> None:
+def test_changed_rows_are_rejected(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "table.csv")
-    said = described(path, "y", label="y")
+    table_spec = make_table_spec(path, "y", label="y")
     rules: IdRules = [["strip"]]
-    prepared = prepare_data("bank", read_lazy_frame(said, rules), TWO)
-    learned, rows = TableEncoding.from_prepared(prepared), np.array([57, 41, 50])
+    prepared = prepare_data("bank", read_lazy_frame(table_spec, rules), TWO)
+    encoding, rows = TableEncoding.from_prepared(prepared), np.array([57, 41, 50])
     assert prepared.ids is not None
     same = ExpectedIds(rules, prepared.ids.take(rows).digest())
-    prepare_shard(said, learned, rows, expected_ids=same)
+    prepare_shard(table_spec, encoding, rows, expected_ids=same)
     with pytest.raises(DataError, match=r"table.csv: other rows than before are in these places"):
-        prepare_shard(said, learned, rows[::-1], expected_ids=same)
+        prepare_shard(table_spec, encoding, rows[::-1], expected_ids=same)
     header, *lines = path.read_text().splitlines()
     path.write_text("\n".join([header, lines[-1], *lines[:-1]]))
     with pytest.raises(DataError, match=r"table.csv: other rows than before are in these places"):
-        prepare_shard(said, learned, rows, expected_ids=same)
+        prepare_shard(table_spec, encoding, rows, expected_ids=same)
     path.write_text("\n".join([header, *lines[:50], lines[41], *lines[51:]]))
     with pytest.raises(DataError, match=r"table.csv: other rows than before are in these places"):
-        prepare_shard(said, learned, rows, expected_ids=same)
+        prepare_shard(table_spec, encoding, rows, expected_ids=same)
 
 
-def test_a_participant_without_features(tmp_path: Path) -> None:
+def test_participant_without_features(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "table.csv")
     check_shards(TableSpec(path=str(path), id="id", columns=[]), TWO, 3)

@@ -1,4 +1,4 @@
-"""Several outputs: one of K classes, from the label to predictions, in the clear and on shares."""
+"""Classification of K classes, from the label to predictions, in plaintext and on shares."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from privet.runtime.local.launcher import simulate
 from privet.runtime.runtime import Runtime
 
 N = 200
-OWNED = (slice(0, 2), slice(2, 4), slice(4, 6))
+PARTITION = (slice(0, 2), slice(2, 4), slice(4, 6))
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The same training in the clear and on shares."""
+    """The same training run in plaintext and on shares."""
 
     classes: int
     columns: FloatArray
     label: FloatArray
     plain: Model
-    found: FederatedResult
+    federated: FederatedResult
     estimate: CostEstimate
 
     @property
     def model(self) -> Model:
-        """What the parts on shares make."""
-        return join_parts(self.found.parts)
+        """The model of all parts."""
+        return join_parts(self.federated.parts)
 
     @property
     def metered(self) -> tuple[int, int, int]:
-        """A participant's rounds, bytes between all of them, and bytes from the dealer."""
+        """The rounds of a participant, the online bytes of all, and the dealer's bytes."""
         sums = np.zeros((3,), dtype=int)
-        for meter in self.found.program_result.meters:
+        for meter in self.federated.program_result.meters:
             for within in ("setup", "table"):
                 online, offline = (
                     meter.sum_traffic("online", within),
@@ -52,18 +52,18 @@ class Trained:
                 )
                 sums += online.rounds, online.sent, offline.received
         rounds, online_bytes, offline_bytes = sums.tolist()
-        return rounds // len(OWNED), online_bytes, offline_bytes
+        return rounds // len(PARTITION), online_bytes, offline_bytes
 
 
 def bucketed(columns: FloatArray, buckets: int) -> list[BucketedColumns]:
     names = [f"x{j}" for j in range(len(columns))]
     return [
-        bucket_columns(f"party{k}", names[own], columns[own], buckets)
-        for k, own in enumerate(OWNED)
+        bucket_columns(f"party{k}", names[part], columns[part], buckets)
+        for k, part in enumerate(PARTITION)
     ]
 
 
-def labelled(classes: int, n: int = N) -> tuple[FloatArray, FloatArray]:
+def make_labelled_columns(classes: int, n: int = N) -> tuple[FloatArray, FloatArray]:
     rng = np.random.default_rng(classes)
     columns = rng.normal(size=(6, n))
     order = np.argsort([1.0, 0.6, 0.3, 0.8, 0.5, 0.2] @ columns)
@@ -75,46 +75,46 @@ def labelled(classes: int, n: int = N) -> tuple[FloatArray, FloatArray]:
 @pytest.fixture(scope="module", params=[2, 3, 7, 10])
 def trained(request: pytest.FixtureRequest) -> Trained:
     classes = request.param
-    columns, label = labelled(classes)
+    columns, label = make_labelled_columns(classes)
     params = Params(task="classification", classes=classes, tables=3, depth=3, buckets=8)
     parties = bucketed(columns, 8)
     estimates: list[CostEstimate] = []
-    found = train_federated(
+    federated = train_federated(
         parties,
         label,
         params,
         "masked",
-        new_columns=[columns[own] for own in OWNED],
+        new_columns=[columns[part] for part in PARTITION],
         on_estimate=estimates.append,
     )
     return Trained(
-        classes, columns, label, train_locally(parties, label, params), found, estimates[0]
+        classes, columns, label, train_locally(parties, label, params), federated, estimates[0]
     )
 
 
-def test_masked_learns_what_the_reference_learns(trained: Trained) -> None:
+def test_masked_model_matches_reference(trained: Trained) -> None:
     outputs = 1 if trained.classes == 2 else trained.classes
     assert trained.model.leaf_values.shape == (3, outputs, 8)
     assert trained.model.compare_splits(trained.plain, trained.columns) == 1.0
     assert np.abs(trained.model.leaf_values - trained.plain.leaf_values).max() < 1e-4
 
 
-def test_predictions_are_those_of_the_reference(trained: Trained) -> None:
-    predicted, expected = trained.found.predictions, trained.plain.predict(trained.columns)
+def test_predictions_match_reference(trained: Trained) -> None:
+    predicted, expected = trained.federated.predictions, trained.plain.predict(trained.columns)
     assert predicted is not None
     shape = (N,) if trained.classes == 2 else (trained.classes, N)
     assert predicted.shape == expected.shape == shape
     # Rounded to 2^-10 in the score, of which a probability against the rest is at most a quarter;
-    # put in proportion, at most one: p / sum(p) moves by the logarithm of p, with two signs.
+    # normalised, at most one: p / sum(p) moves by the logarithm of p, with two signs.
     assert np.abs(predicted - expected).max() < 2**-11
     if trained.classes > 2:
         assert predicted.sum(axis=0) == pytest.approx(np.ones(N))
 
 
-def estimated(classes: int, n_parties: int) -> CostEstimate:
-    """Count a training like those above, over so many participants."""
+def estimate_multiclass_cost(classes: int, n_parties: int) -> CostEstimate:
+    """Return the cost estimate of such a training run with `n_parties` participants."""
     names = tuple(f"party{k}" for k in range(n_parties))
-    federation = TrainingSpec(
+    training_spec = TrainingSpec(
         protocol="masked",
         params=Params(task="classification", classes=classes, tables=3, depth=3, buckets=8),
         parties=names,
@@ -123,13 +123,13 @@ def estimated(classes: int, n_parties: int) -> CostEstimate:
         prediction_bits=10,
         announced_cut_counts=(7,) * 6,
     )
-    return estimate_cost(federation, federation.make_plan(N))
+    return estimate_cost(training_spec, training_spec.make_plan(N))
 
 
-def test_what_classes_cost(trained: Trained) -> None:
-    """As it was counted before; of bytes, products and memory, at most K times that of two."""
-    cost, two = trained.estimate, estimated(2, 3)
-    assert cost == estimated(trained.classes, 3)
+def test_cost_by_number_of_classes(trained: Trained) -> None:
+    """The cost is as estimated; all but the rounds are at most K times those of two classes."""
+    cost, two = trained.estimate, estimate_multiclass_cost(2, 3)
+    assert cost == estimate_multiclass_cost(trained.classes, 3)
     assert (cost.rounds, cost.online_bytes, cost.offline_bytes) == trained.metered
     outputs = 1 if trained.classes == 2 else trained.classes
     assert cost.online_bytes <= outputs * two.online_bytes
@@ -139,21 +139,25 @@ def test_what_classes_cost(trained: Trained) -> None:
 
 
 @pytest.mark.parametrize("classes", [3, 7, 10, 32])
-def test_several_classes_take_the_openings_of_two(classes: int) -> None:
-    """Between two participants each takes a delay; between more, a long one takes two."""
-    assert estimated(classes, 2).rounds == estimated(2, 2).rounds
-    assert estimated(2, 3).rounds <= estimated(classes, 3).rounds <= 2 * estimated(2, 2).rounds
+def test_rounds_do_not_grow_with_classes(classes: int) -> None:
+    """An opening takes one delay between two participants, and a long one two between more."""
+    assert estimate_multiclass_cost(classes, 2).rounds == estimate_multiclass_cost(2, 2).rounds
+    assert (
+        estimate_multiclass_cost(2, 3).rounds
+        <= estimate_multiclass_cost(classes, 3).rounds
+        <= 2 * estimate_multiclass_cost(2, 2).rounds
+    )
 
 
 def test_a_table_by_hand() -> None:
-    """One class against the rest, K times; one test for all of them, of the best sum."""
-    columns, label = labelled(4, 60)
+    """One class against the rest, K times; one split for all classes, with the best sum."""
+    columns, label = make_labelled_columns(4, 60)
     params = Params(task="classification", classes=4, tables=2, depth=1, buckets=4)
     parties = bucketed(columns, 4)
     model = train_locally(parties, label, params)
     buckets = np.concatenate([party.buckets for party in parties])
-    shares = np.bincount(label.astype(int)) / 60
-    score = np.repeat(np.log(shares / (1 - shares))[:, None], 60, axis=1)
+    frequencies = np.bincount(label.astype(int)) / 60
+    score = np.repeat(np.log(frequencies / (1 - frequencies))[:, None], 60, axis=1)
     for table in range(2):
         p = 1 / (1 + np.exp(-score))
         g = p - np.array([label == k for k in range(4)])
@@ -179,12 +183,12 @@ def test_a_table_by_hand() -> None:
 
 
 def test_the_loss_is_the_sum_over_classes() -> None:
-    """Before the first table that of the shares of classes; then, as the reference has."""
-    columns, label = labelled(3)
+    """The first loss is that of the class frequencies; later ones are those of the reference."""
+    columns, label = make_labelled_columns(3)
     params = Params(task="classification", classes=3, tables=2, depth=2, buckets=4)
     parties = bucketed(columns, 4)
     names = tuple(party.owner for party in parties)
-    federation = TrainingSpec(
+    training_spec = TrainingSpec(
         protocol="masked",
         params=params,
         parties=names,
@@ -196,32 +200,32 @@ def test_the_loss_is_the_sum_over_classes() -> None:
 
     def program(runtime: Runtime, data: TrainingData | None) -> list[float | None]:
         losses: list[float | None] = []
-        plan = federation.make_plan(N)
+        plan = training_spec.make_plan(N)
         train_on_shares(
-            runtime, federation, plan, data, on_state=lambda state: losses.append(state.loss)
+            runtime, training_spec, plan, data, on_state=lambda state: losses.append(state.loss)
         )
         return losses
 
-    data = [TrainingData(own, label if k == 2 else None) for k, own in enumerate(parties)]
+    data = [TrainingData(party, label if k == 2 else None) for k, party in enumerate(parties)]
     first = train_locally(parties, label, params.model_copy(update={"tables": 1}))
     residuals = compute_sigmoid(first.predict_scores(columns)) - params.objective.make_targets(
         label
     )
-    shares = np.bincount(label.astype(int)) / N
-    expected = [float((shares * (1 - shares)).sum()), float((residuals**2).sum() / N)]
+    frequencies = np.bincount(label.astype(int)) / N
+    expected = [float((frequencies * (1 - frequencies)).sum()), float((residuals**2).sum() / N)]
     for losses in simulate(program, 3, data).results:
         assert losses == pytest.approx(expected, abs=2**-15)
 
 
-def test_a_class_without_a_row() -> None:
-    columns, label = labelled(3)
+def test_class_without_rows_is_rejected() -> None:
+    columns, label = make_labelled_columns(3)
     params = Params(task="classification", classes=4, tables=1, depth=1, buckets=4)
     with pytest.raises(DataError, match="no row of 200 has the label 3"):
         train_federated(bucketed(columns, 4), label, params, "masked")
 
 
-def test_the_paper_s_protocol_learns_two_classes() -> None:
-    columns, label = labelled(3)
+def test_paper_protocol_supports_only_two_classes() -> None:
+    columns, label = make_labelled_columns(3)
     params = Params(task="classification", classes=3, tables=1, depth=1, buckets=4)
     with pytest.raises(ParameterError, match="paper has one score a sample, and 3 are needed"):
         train_federated(bucketed(columns, 4), label, params, "paper")

@@ -26,7 +26,7 @@ in_threads = partial(Experiment, network="memory")
 CLASSIFICATION = OBJECTIVES["classification"]
 
 
-def test_a_whole_experiment(tmp_path: Path) -> None:
+def test_plaintext_experiment(tmp_path: Path) -> None:
     experiment = plain(
         data="breast-cancer", n_parties=4, params={"tables": 10, "depth": 3, "learning_rate": 1.0}
     )
@@ -42,25 +42,25 @@ def test_a_whole_experiment(tmp_path: Path) -> None:
     assert written["metrics"]["auc"] >= 0.99
     assert written["metrics"]["accuracy"] >= 0.95
     assert 0 < written["seconds"]["train"] <= written["seconds"]["total"]
-    tests = np.array(written["tests"])
-    assert tests.shape == (10, 3, 2)
-    assert (tests[..., 0] == model.feature).all()
-    assert (tests[..., 1] == model.bucket).all()
+    splits = np.array(written["tests"])
+    assert splits.shape == (10, 3, 2)
+    assert (splits[..., 0] == model.feature).all()
+    assert (splits[..., 1] == model.bucket).all()
     # 30 columns over 4 parties: 8, 8, 7, 7, and the label with the last.
     assert [written["feature_owners"].count(f"party{i}") for i in (1, 2, 3, 4)] == [8, 8, 7, 7]
 
 
-def test_the_same_seed_gives_the_same_report() -> None:
-    def go(seed: int) -> dict[str, object]:
+def test_same_seed_gives_the_same_report() -> None:
+    def run_with_seed(seed: int) -> dict[str, object]:
         return run(plain(data="breast-cancer", n_parties=2, seed=seed))[1].model_dump(
             exclude={"seconds", "peak_rss_mb"}
         )
 
-    assert go(1) == go(1)
-    assert go(1)["metrics"] != go(2)["metrics"]
+    assert run_with_seed(1) == run_with_seed(1)
+    assert run_with_seed(1)["metrics"] != run_with_seed(2)["metrics"]
 
 
-def test_a_file(tmp_path: Path) -> None:
+def test_data_from_a_file(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     columns = rng.normal(size=(3, 200))
     columns[1, ::7] = np.nan
@@ -72,7 +72,7 @@ def test_a_file(tmp_path: Path) -> None:
     model, report = run(plain(data=str(path), n_parties=2))
     assert report.data == "people.csv"
     assert model.task == "classification"
-    # The rule is one cut of column a; only rows within its bucket (1/32 of them) can be missed.
+    # One cut of column a separates the classes; only rows in its bucket (1/32) can be wrong.
     assert report.metrics["accuracy"] is not None
     assert report.metrics["accuracy"] >= 1 - 1 / 32
     as_regression, _ = run(plain(data=str(path), n_parties=2, task="regression"))
@@ -82,8 +82,8 @@ def test_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cuts", [None, "exact", "hidden"])
-def test_numbers_of_cuts(tmp_path: Path, cuts: Any) -> None:
-    """What is told is in the report, and the plain training chooses among the same candidates."""
+def test_cut_disclosure(tmp_path: Path, cuts: Any) -> None:
+    """Disclosed cut counts are in the report, and plaintext training has the same candidates."""
     path, rng = tmp_path / "t.csv", np.random.default_rng(3)
     columns = [rng.normal(size=80), rng.integers(0, 2, 80), np.ones(80), rng.integers(0, 4, 80)]
     label = columns[0] + columns[1] + columns[3]
@@ -93,12 +93,12 @@ def test_numbers_of_cuts(tmp_path: Path, cuts: Any) -> None:
     experiment = in_threads(data=str(path), n_parties=2, params=params, cuts=cuts)
     report = run(experiment)[1]
     assert report.cuts == (cuts or "rounded")
-    told = [(r.to, r.count) for r in report.reveals if r.what == "numbers of cuts"]
-    assert told == ([] if cuts == "hidden" else [(["party1", "party2"], 4)])
+    disclosed = [(r.to, r.count) for r in report.reveals if r.what == "numbers of cuts"]
+    assert disclosed == ([] if cuts == "hidden" else [(["party1", "party2"], 4)])
     assert report.same_tests == 1.0
 
 
-def test_data_that_cannot_be_had(tmp_path: Path) -> None:
+def test_missing_data_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"'no-such' is neither a file nor a data set; .*syn-a"):
         plain(data="no-such").load_dataset()
     with pytest.raises(DataError, match="breast-cancer has its own label; leave --label out"):
@@ -135,8 +135,8 @@ def test_metrics_are_of_the_test_rows() -> None:
     _, test = split_rows(data.frame, 0.2, 0)
     model, report = run(plain(data="breast-cancer", n_parties=3))
     assert test.label is not None
-    right = (model.predict(test.columns) >= 0.5) == test.label
-    assert report.metrics["accuracy"] == pytest.approx(right.mean(), abs=1e-12)
+    is_correct = (model.predict(test.columns) >= 0.5) == test.label
+    assert report.metrics["accuracy"] == pytest.approx(is_correct.mean(), abs=1e-12)
     assert report.n_test_samples == 114
 
 
@@ -148,8 +148,8 @@ def _write(path: Path, labels: list[object]) -> Path:
 
 @pytest.mark.parametrize("bad", ["", "2", "0.5"])
 @pytest.mark.parametrize("row", range(0, 40, 3))
-def test_a_bad_label_is_found_wherever_it_ends_up(tmp_path: Path, bad: str, row: int) -> None:
-    """In a training row or a test row, it is named by its row in the file, before training."""
+def test_invalid_label_is_rejected_in_any_row(tmp_path: Path, bad: str, row: int) -> None:
+    """In a training or a test row, the error names the row of the file, before training."""
     labels: list[object] = [i % 2 for i in range(40)]
     labels[row] = bad
     path = _write(tmp_path / "t.csv", labels)
@@ -158,14 +158,14 @@ def test_a_bad_label_is_found_wherever_it_ends_up(tmp_path: Path, bad: str, row:
         run(experiment)
 
 
-def test_the_id_column_is_no_feature(tmp_path: Path) -> None:
+def test_id_column_is_not_a_feature(tmp_path: Path) -> None:
     path = _write(tmp_path / "t.csv", [i % 2 for i in range(40)])
     model, _ = run(plain(data=str(path), n_parties=2))
     assert model.feature_names == ("a", "b")
 
 
 def test_several_classes(tmp_path: Path) -> None:
-    """By their names, from a file to the report; on shares as in the clear."""
+    """Class names are kept from the file to the report; metrics match plaintext training."""
     names = ["oak", "ash", "elm", "fir"]
     path = _write(tmp_path / "t.csv", [names[(i % 5 + i // 40) % 4] for i in range(160)])
     experiment = in_threads(data=str(path), n_parties=2, params={"tables": 3, "depth": 3})
@@ -179,7 +179,7 @@ def test_several_classes(tmp_path: Path) -> None:
     assert report.same_tests == 1.0
 
 
-def test_misaligned_parties_do_not_train() -> None:
+def test_misaligned_parties_are_rejected() -> None:
     from privet.data.partition import PartyFrame
 
     frame = load_dataset("breast-cancer").frame
@@ -196,7 +196,7 @@ def test_accuracy_is_at_even_odds() -> None:
         assert compute_metrics(CLASSIFICATION, predicted, frame)["accuracy"] == share
 
 
-def test_parameters_that_make_no_sense() -> None:
+def test_invalid_settings_are_rejected() -> None:
     for values in ({"n_parties": "2"}, {"seed": -1}, {"test_size": 1.0}, {"colour": 1}):
         with pytest.raises(ParameterError, match=next(iter(values))):
             plain(**{"data": "breast-cancer", "n_parties": 2, **values})  # type: ignore[arg-type]
@@ -205,21 +205,23 @@ def test_parameters_that_make_no_sense() -> None:
 def test_a_secure_experiment_reports_its_cost(tmp_path: Path) -> None:
     params = {"tables": 2, "depth": 2, "buckets": 8, "learning_rate": 1.0}
     secure = in_threads(data="breast-cancer", n_parties=3, protocol="paper", params=params)
-    told: list[tuple[int, float | None]] = []
-    model, report = run(secure, lambda done, loss: told.append((done, loss)))
+    progress: list[tuple[int, float | None]] = []
+    model, report = run(secure, lambda done, loss: progress.append((done, loss)))
     plain = run(secure.model_copy(update={"protocol": "plain"}))[1]
-    assert told == [(1, None), (2, None)]  # the loss is nobody's to know
+    assert progress == [(1, None), (2, None)]  # no participant knows the loss
     assert report.plain_metrics == plain.metrics == plain.plain_metrics
     assert plain.same_tests == 1.0
-    tests, plain_tests = np.array(report.tests), np.array(plain.tests)
-    assert report.same_tests >= np.mean((tests == plain_tests).all(axis=2))
+    splits, plain_splits = np.array(report.tests), np.array(plain.tests)
+    assert report.same_tests >= np.mean((splits == plain_splits).all(axis=2))
     assert report.metrics["auc"] is not None
     assert report.plain_metrics["auc"] is not None
     assert abs(report.metrics["auc"] - report.plain_metrics["auc"]) < 0.02
     _, test = split_rows(load_dataset("breast-cancer").frame, 0.2, 0)
     rounded = np.floor(model.predict_scores(test.columns)[0] * 2.0**10 + 0.5) / 2.0**10
     predicted = compute_metrics(CLASSIFICATION, compute_sigmoid(rounded), test)
-    assert predicted == pytest.approx(report.metrics)  # what was revealed is what the parts give
+    assert predicted == pytest.approx(
+        report.metrics
+    )  # the revealed predictions match the joined model
 
     owners = Ownership(tuple([0] * 10 + [1] * 10 + [2] * 10), 2)
     plan = Plan(Params.parse({"task": "classification", **params}), owners, 455)
@@ -235,31 +237,31 @@ def test_a_secure_experiment_reports_its_cost(tmp_path: Path) -> None:
     assert report.bytes.online_total / 3 <= report.bytes.online_max_party
     assert report.rounds.total == 2 * table.rounds + 1
     assert report.rounds.per_level == within(counter.cost_by_step, "level").rounds / 2
-    # Literally, as it was before a counter counted.
+    # Fixed values, which were computed without a counter.
     assert (report.rounds.total, report.rounds.per_level) == (1133, 190.0)
     assert (report.bytes.online_total, report.bytes.offline_total) == (23_126_376, 3_862_138)
     assert 0 < report.seconds.setup < report.seconds.online < report.seconds.train
     assert report.seconds.offline > 0
     assert report.seconds.train < report.seconds.total
     assert report.peak_rss_mb > 50
-    everybody = ["party1", "party2", "party3"]
+    all_parties = ["party1", "party2", "party3"]
     assert [(r.what, r.to, r.count) for r in report.reveals] == [
-        ("best bucket of every feature", everybody, 2 * 2 * 30),
-        ("split feature", everybody, 2 * 2),
-        ("numbers within bounds", everybody, 2),
+        ("best bucket of every feature", all_parties, 2 * 2 * 30),
+        ("split feature", all_parties, 2 * 2),
+        ("numbers within bounds", all_parties, 2),
         ("predictions", ["party3"], 114),
     ]
 
 
-def test_parties_as_processes_give_the_same_costs() -> None:
+def test_processes_and_threads_have_the_same_cost() -> None:
     params = {"tables": 1, "depth": 1, "buckets": 4}
     experiment = in_threads(data="breast-cancer", n_parties=2, protocol="paper", params=params)
-    told: list[int] = []
+    progress: list[int] = []
     _, threads = run(experiment)
     _, processes = run(
-        experiment.model_copy(update={"network": "loopback"}), lambda done, _: told.append(done)
+        experiment.model_copy(update={"network": "loopback"}), lambda done, _: progress.append(done)
     )
-    assert told == [1]
+    assert progress == [1]
     assert processes.bytes == threads.bytes
     assert processes.rounds == threads.rounds
     assert processes.reveals == threads.reveals
@@ -267,7 +269,7 @@ def test_parties_as_processes_give_the_same_costs() -> None:
 
 
 @pytest.mark.parametrize(("options", "dealer"), [({"ahead": True}, "ahead"), ({}, "own")])
-def test_where_the_dealer_is(options: dict[str, Any], dealer: str) -> None:
+def test_dealer_placements(options: dict[str, Any], dealer: str) -> None:
     params = {"tables": 2, "depth": 2, "learning_rate": 1.0}
     experiment = Experiment(data="breast-cancer", n_parties=2, params=params)
     _, report = run(experiment.model_copy(update={"network": "1,1000", **options}))
@@ -282,14 +284,14 @@ def test_where_the_dealer_is(options: dict[str, Any], dealer: str) -> None:
     assert loopback.estimated_seconds is None
 
 
-def test_an_unknown_network() -> None:
+def test_unknown_network_is_rejected() -> None:
     with pytest.raises(ParameterError, match="network: 'moon' is none of memory, loopback"):
         run(Experiment(data="breast-cancer", n_parties=2, network="moon"))
 
 
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
 def test_validation_rows(protocol: str) -> None:
-    """They are taken from the training rows; what was learned of them is in the report."""
+    """They are a part of the training rows; the report contains their losses and metrics."""
     params = {"tables": 3, "depth": 2, "validation": 0.25, "patience": 2, "seed": 3}
     experiment = Experiment(
         data="breast-cancer",
@@ -308,13 +310,13 @@ def test_validation_rows(protocol: str) -> None:
     assert model.n_tables == found.best_table
     assert found.metrics["log_loss"] == pytest.approx(found.losses[found.best_table - 1], abs=1e-3)
     assert found.metrics == pytest.approx(plain.metrics, abs=1e-2)
-    unwatched = run(
+    without_validation = run(
         experiment.model_copy(update={"params": {**params, "validation": 0.0, "patience": None}})
     )
-    assert unwatched[1].validation is None
+    assert without_validation[1].validation is None
 
 
-def test_nothing_is_revealed_unasked() -> None:
+def test_validation_predictions_are_not_revealed_by_default() -> None:
     experiment = Experiment(
         data="breast-cancer", network="memory", params={"tables": 1, "depth": 1, "validation": 0.2}
     )

@@ -1,7 +1,7 @@
-"""The paper's protocol is as good as plaintext on the paper's data, with its parameters.
+"""The paper's protocol matches plaintext training on the paper's data, with its parameters.
 
-With fewer tables than the paper, to keep the suite short; docs/paper.md has the full
-runs and the commands.
+The runs have fewer tables than in the paper, to save time; docs/paper.md contains the full runs and
+their commands.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from privet import DataSet, Experiment, run
         ("breast-cancer", 5, 3),
     ],
 )
-def test_as_good_as_plain(
+def test_metrics_match_plaintext(
     name: str, tables: int, depth: int, real_data: Callable[[str], DataSet]
 ) -> None:
     real_data(name)  # or skip
@@ -32,9 +32,9 @@ def test_as_good_as_plain(
         data=name, n_parties=4, protocol="paper", network="memory", params=params
     )
     report = run(experiment)[1]
-    # How much worse each may be. Features that split the training rows alike tie exactly in plain
-    # text and by the last random bit here, so a test or two differ from run to run; on the 114 test
-    # rows of breast-cancer, two are 1.8 points.
+    # The largest allowed deterioration. Features that divide the training rows alike tie exactly in
+    # plaintext, but here the last random bit decides, so one or two splits differ from run to run;
+    # on the 114 test rows of breast-cancer, two rows are 1.8 points.
     bounds = {"rmse": 0.02, "mae": 0.02, "r2": 0.02, "auc": 0.005, "accuracy": 0.01}
     bounds |= {"ks": 0.02, "average_precision": 0.01, "log_loss": 0.02, "brier": 0.01}
     smaller = ("rmse", "mae", "log_loss", "brier")

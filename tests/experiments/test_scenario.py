@@ -37,17 +37,17 @@ def test_participants_have_their_names_and_columns(people: str) -> None:
             ("visits", "bank"),
         ]
         assert (report.n_parties, report.n_features) == (2, 4)
-        told = {reveal.what: reveal.to for reveal in report.reveals}
-        assert told["predictions"] == ["bank"]
-        assert told["split feature"] == ["shop", "bank"]
+        recipients = {reveal.what: reveal.to for reveal in report.reveals}
+        assert recipients["predictions"] == ["bank"]
+        assert recipients["split feature"] == ["shop", "bank"]
         # The model's columns are not in the order of the table.
         assert report.same_tests == 1.0
         # Predictions are rounded to 2^-10 in the log-odds before they are revealed.
         assert report.metrics == pytest.approx(report.plain_metrics, abs=1e-4)
 
 
-def test_who_has_the_label_changes_no_prediction(people: str) -> None:
-    """Columns in another order give the same model, where nothing ties."""
+def test_predictions_do_not_depend_on_the_label_holder(people: str) -> None:
+    """Columns in another order give the same model, if there are no ties."""
     bank, shop = (
         run(Experiment(data=people, columns=COLUMNS, active=active, protocol="plain", params=FEW))
         for active in ("bank", "shop")
@@ -69,7 +69,7 @@ def test_a_file_is_split_class_by_class(people: str, stratify: bool | None) -> N
     )
 
 
-def test_the_paper_s_data_sets_keep_their_test_rows() -> None:
+def test_named_data_sets_are_not_stratified_by_default() -> None:
     plain = Experiment(data="breast-cancer", protocol="plain", params=FEW)
     model, report = run(plain)
     assert not report.stratified
@@ -88,6 +88,6 @@ def test_a_regression_has_no_classes(people: str) -> None:
         run(experiment.model_copy(update={"stratify": True}))
 
 
-def test_who_takes_part_is_said_once() -> None:
+def test_n_parties_and_columns_exclude_each_other() -> None:
     with pytest.raises(ParameterError, match="n_parties: columns says who takes part"):
         Experiment(data="breast-cancer", n_parties=2, columns=COLUMNS)

@@ -1,7 +1,4 @@
-"""The base class of both estimators: parameters, fitted attributes and parties.
-
-What a kind of label needs beside that stands in the module of its estimator.
-"""
+"""The base class of both estimators: parameters, fitted attributes and parties."""
 
 from __future__ import annotations
 
@@ -50,15 +47,15 @@ from privet.spec.sampling import check_weights, find_best_table_count, normalise
 
 
 def make_params(estimator: Any, task: str, classes: int, patience: int | None = None) -> Params:
-    """Return an estimator's hyper-parameters for a task; with that patience, if one is given."""
+    """Return an estimator's hyper-parameters for a task, with `patience` if it is given."""
     values: dict[str, object] = {"task": task, "classes": classes}
     for name, field in list_hyper_parameters().items():
-        # A grid search hands over numpy's numbers.
+        # A grid search passes numpy scalars.
         value = getattr(estimator, name)
         if isinstance(value, np.generic):
             value = value.item()
-        whole = int in (field.annotation, *get_args(field.annotation))
-        if isinstance(value, int) and not isinstance(value, bool) and not whole:
+        is_integer = int in (field.annotation, *get_args(field.annotation))
+        if isinstance(value, int) and not isinstance(value, bool) and not is_integer:
             value = float(value)
         values[name] = value
     seed = draw_seed(estimator.random_state)
@@ -70,7 +67,7 @@ def make_params(estimator: Any, task: str, classes: int, patience: int | None = 
 
 
 def draw_seed(random_state: Any) -> int | None:
-    """Return the seed that `random_state` stands for; None where none is given."""
+    """Return the seed of `random_state`; None if it is None."""
     if random_state is None or isinstance(random_state, (int, np.integer)):
         return None if random_state is None else int(random_state)
     return int(check_random_state(random_state).randint(1 << 31))
@@ -79,72 +76,82 @@ def draw_seed(random_state: Any) -> int | None:
 def apply_sample_weights(
     X: FloatArray, label: FloatArray, weight: FloatArray, params: Params
 ) -> tuple[FloatArray, FloatArray, FloatArray, Params]:
-    """Return what trains as if every sample were there as often as its weight says.
+    """Return data and parameters that train as if each sample were repeated by its weight.
 
-    Trainings take weights in means; what is added to sums of them is, too. Samples without a
-    weight are left out: they would have a say in the buckets.
+    Training divides weights by their mean; therefore the parameters that are compared with sums of
+    weights are divided by it, too. Samples of weight 0 are left out, since they would affect the
+    buckets.
     """
     check_weights(weight)
-    there = weight > 0
-    mean = float(np.mean(weight[there]))
-    compared = ("l2", "min_child_weight", "min_gain")
-    relative = params.model_copy(update={name: getattr(params, name) / mean for name in compared})
-    return X[there], label[there], weight[there], relative
+    positive = weight > 0
+    mean = float(np.mean(weight[positive]))
+    scaled = ("l2", "min_child_weight", "min_gain")
+    relative = params.model_copy(update={name: getattr(params, name) / mean for name in scaled})
+    return X[positive], label[positive], weight[positive], relative
 
 
 class FederatedEstimator(BaseEstimator):
-    """What the classifier and the regressor share: parameters, attributes, and parties.
+    """The base class of the classifier and the regressor.
 
     Parameters
     ----------
     protocol : str
-        How the parties compute. `"masked"`: on secret shares, as threads of this process.
-        `"paper"`: the same by the paper's protocol, much slower. `"plain"`: in the clear, the
-        reference for both. The parts of the model that the parties end with are joined, so that
-        `predict` is in the clear.
+        The protocol of training. `"masked"`: on secret shares, with the parties as threads of this
+        process. `"paper"`: the same with the paper's protocol, much slower. `"plain"`: in
+        plaintext, the reference for both. The parties' model parts are joined after training, and
+        `predict` runs in plaintext.
     partition : int, sequence or mapping
-        Which columns of a single table belong to which party. A number: that many parties, evenly.
-        A sequence of sequences, or a mapping from party names to sequences: the columns of each
-        party, by position or name. The last party holds the label. Not used when `fit` is given
-        one table per party.
+        The columns of each party in a single table. A number: that many parties, with columns
+        spread evenly. A sequence of sequences, or a mapping from party names to sequences: the
+        columns of each party, by position or name. The last party holds the label. Ignored if
+        `fit` receives one table per party.
     cuts : str, optional
-        What the parties tell each other of how many cuts each column has: `"exact"`, `"rounded"`
-        (up to 1, 3, 7, 15, ...) or `"hidden"`. By default, `"rounded"`; with `"paper"`, `"hidden"`.
+        How the parties disclose the cut count of each column to each other: `"exact"`,
+        `"rounded"` (up to 1, 3, 7, 15, ...) or `"hidden"`. By default `"rounded"`; with
+        `"paper"`, `"hidden"`.
     dealers : int
-        Who deals what masks are made of: 1, or 3, of whom none knows a mask. `"paper"` takes 1.
+        The number of dealers, which generate correlated randomness: 1, or 3, of which no single
+        one knows a mask. `"paper"` supports only 1.
     monotone_constraints : mapping or sequence, optional
-        Columns as which grow scores never fall (1) or never rise (-1), by name or position; or 1,
-        -1 or 0 for every column. A missing value is smaller than all others.
+        Constraints by column name or position, or one for every column: with 1, scores never
+        decrease as the column increases; with -1, they never increase; 0 is no constraint. A
+        missing value is smaller than all others.
     verbose : bool
-        Whether to show how far a training is, on stderr.
+        Whether to print the progress of training to stderr.
     random_state : int, RandomState or None
-        What rows and columns are drawn by where some are left out: the hyper-parameter `seed`.
+        The seed for sampling rows and columns: the hyper-parameter `seed`.
     importance_type : str
-        Whether `feature_importances_` are shares of all tests (`"split"`) or of what they `"gain"`.
+        `"split"`: `feature_importances_` are fractions of all splits. `"gain"`: fractions of the
+        total gain.
     warm_start : bool
-        Whether a second `fit` of the same rows, with more `tables`, goes on from the model that is
-        there. Nothing else may change. Not with validation rows or early stopping.
+        Whether a second `fit` with the same rows and more `tables` adds tables to the existing
+        model. Other parameters must not change. Not available with validation rows or early
+        stopping.
     **params
         The hyper-parameters, by name, as in `privet.Params`.
 
     Attributes
     ----------
     model_ : Model
+        The trained model.
     report_ : FitReport
-        What the training took and, by a secure protocol, what it revealed; a page in a notebook.
+        The time and traffic of training and, with a secure protocol, its disclosures; displayed
+        as HTML in a notebook.
     encoders_ : tuple of Encoder
-        What was learned of every column: ranks of categories.
+        The fitted encoder of each column, such as the ranks of categories.
     partition_ : dict
         The columns of each party, by position.
     evals_result_ : dict
-        `{"validation": {"loss": [...]}}`: the mean loss on rows that are watched (`eval_set`, or
-        the share `validation`) after each table that was trained. Empty, if there are none.
+        `{"validation": {"loss": [...]}}`: the mean loss on validation rows (`eval_set`, or the
+        fraction `validation`) after each trained table. Empty without validation rows.
     best_iteration_ : int or None
-        The table, from 0, after which it was smallest.
+        The table of the smallest validation loss, from 0.
     feature_importances_ : array
-        The share of all tests, or of all gains, that each column has.
+        The fraction of all splits, or of the total gain, of each column.
     n_features_in_ : int
-    feature_names_in_ : array, where the columns have names
+        The number of columns.
+    feature_names_in_ : array
+        The names of the columns, if they have names.
 
     """
 
@@ -187,7 +194,7 @@ class FederatedEstimator(BaseEstimator):
 
     @property
     def feature_importances_(self) -> FloatArray:
-        """The share of all tests or gains that each column has, in the order of the columns."""
+        """The fraction of all splits, or of the total gain, of each column, in column order."""
         check_is_fitted(self)
         result = np.empty(self.n_features_in_)
         gains = self._gains if self.importance_type == "gain" else None
@@ -196,7 +203,7 @@ class FederatedEstimator(BaseEstimator):
 
     @property
     def _order(self) -> npt.NDArray[np.intp]:
-        """The position of every feature of the model among the columns given to `fit`."""
+        """The position of each feature of the model among the columns passed to `fit`."""
         return np.concatenate([np.asarray(p, dtype=np.intp) for p in self.partition_.values()])
 
     @fitting.restore_on_failure
@@ -213,7 +220,7 @@ class FederatedEstimator(BaseEstimator):
         params = make_params(self, task, max(2, len(class_names)), early_stopping_rounds)
         if self.warm_start:
             fitting.check_no_validation(params, has_eval_set=validation is not None)
-        asked = params
+        requested_params = params
         if self.importance_type not in ("split", "gain"):
             raise ParameterError(f"importance_type: {self.importance_type!r} is not split or gain")
         X, contents = self._to_numeric(X)
@@ -229,8 +236,8 @@ class FederatedEstimator(BaseEstimator):
         self.encoders_ = fit_array_encoders(names, contents, X[trained], params.buckets)
         X = encode_columns(self.encoders_, contents, X)
         if validation is not None:
-            rows, same = self._to_numeric(validation[0])
-            rows = encode_columns(self.encoders_, same, self._validate_predict_input(rows))
+            rows, row_contents = self._to_numeric(validation[0])
+            rows = encode_columns(self.encoders_, row_contents, self._validate_predict_input(rows))
             check_eval_set(rows, validation[1])
             X, label = np.concatenate([X, rows]), np.concatenate([label, validation[1]])
             n_validation = len(rows)
@@ -246,11 +253,11 @@ class FederatedEstimator(BaseEstimator):
         ]
         constraints = parse_monotone_constraints(self.monotone_constraints, names)
         check_constrained_columns(self.encoders_, [names[i] for i in np.flatnonzero(constraints)])
-        given = fitting.make_fit_inputs(
+        inputs = fitting.make_fit_inputs(
             parties,
             label,
             weight,
-            asked,
+            requested_params,
             protocol=self.protocol,
             cuts=self.cuts,
             partition=self.partition_,
@@ -258,10 +265,10 @@ class FederatedEstimator(BaseEstimator):
             validation_rows=n_validation,
             labels=class_names,
         )
-        before = fitting.find_previous_fit(self, given) if self.warm_start else None
-        if before is not None and before.inputs.tables == params.tables:
+        previous = fitting.find_previous_fit(self, inputs) if self.warm_start else None
+        if previous is not None and previous.inputs.tables == params.tables:
             return
-        found, states, report = fit_parties(
+        result, states, report = fit_parties(
             parties,
             label,
             params,
@@ -270,31 +277,31 @@ class FederatedEstimator(BaseEstimator):
             weight,
             n_validation,
             [constraints[i] for i in self._order],
-            before,
+            previous,
             n_dealers=self.dealers,
             verbose=bool(self.verbose),
         )
-        fitting.store_fit_state(self, fitting.FitState(given, found.model, states, report.losses))
-        model = found.model
+        fitting.store_fit_state(self, fitting.FitState(inputs, result.model, states, report.losses))
+        model = result.model
         if contents:
-            own = tuple(self.encoders_[i] for i in self._order)
-            model = replace(model, encoders=own)
+            encoders = tuple(self.encoders_[i] for i in self._order)
+            model = replace(model, encoders=encoders)
         self.model_: Model = replace(model, classes=class_names)
         self.report_ = report.model_copy(update={"model": self.model_})
-        self.evals_result_ = {"validation": {"loss": list(found.losses)}} if n_validation else {}
-        self.best_iteration_ = find_best_table_count(found.losses) - 1 if n_validation else None
+        self.evals_result_ = {"validation": {"loss": list(result.losses)}} if n_validation else {}
+        self.best_iteration_ = find_best_table_count(result.losses) - 1 if n_validation else None
         trained = slice(len(X) - n_validation)
         columns = np.ascontiguousarray(X[trained, self._order].T)
-        relative = None if weight is None else normalise_weights(weight)
-        self._gains = compute_level_gains(self.model_, columns, label[trained], params, relative)
+        weight = None if weight is None else normalise_weights(weight)
+        self._gains = compute_level_gains(self.model_, columns, label[trained], params, weight)
 
     def explain(self, X: Any) -> tuple[FloatArray, FloatArray]:
-        """Return what columns add to scores, (rows, columns, K), and what they add it to: (K,)."""
-        found = explain_scores(self.model_, self._make_features(X))
-        return found.contributions.T[:, np.argsort(self._order)], found.base
+        """Return the columns' contributions to scores, (rows, columns, K), and the base, (K,)."""
+        explanation = explain_scores(self.model_, self._make_features(X))
+        return explanation.contributions.T[:, np.argsort(self._order)], explanation.base
 
     def _make_features(self, X: Any) -> FloatArray:
-        """Return the features of new rows as the model takes them: (n_features, n_samples)."""
+        """Return the features of new rows, in the order of the model: (n_features, n_samples)."""
         check_is_fitted(self)
         X, contents = self._to_numeric(X)
         X = encode_columns(self.encoders_, contents, self._validate_predict_input(X))
@@ -305,17 +312,17 @@ class FederatedEstimator(BaseEstimator):
         return self.model_.predict(columns)
 
     def _staged_predict(self, X: Any) -> Iterator[FloatArray]:
-        """Yield what is predicted after the first table, after the second, and so on."""
+        """Yield the predictions after each table."""
         for scores in self.model_.staged_scores(self._make_features(X)):
             yield self.model_.objective.predict_from_scores(scores)
 
     @staticmethod
     def _to_numeric(X: Any) -> tuple[Any, dict[int, ColumnSchema]]:
-        """Return one table or one per party with numbers alone, and what other columns meant."""
+        """Return numeric tables, one or one per party, and the schemas of the converted columns."""
         return to_numeric_tables(X) if is_table_list(X) else to_numeric(X)
 
     def _join(self, X: Any) -> tuple[FloatArray, dict[str, list[int]]]:
-        """Check what was given to `fit`; return all columns side by side, and whose they are."""
+        """Check the input of `fit`; return all columns in one array, and the partition."""
         if not is_table_list(X):
             joined: FloatArray = validate_data(self, X, ensure_min_samples=2, **VALIDATION_OPTIONS)
             names = getattr(self, "feature_names_in_", ())
@@ -333,7 +340,7 @@ class FederatedEstimator(BaseEstimator):
         return joined, {f"party{i}": list(range(*part)) for i, part in enumerate(parts, start=1)}
 
     def _validate_predict_input(self, X: Any) -> FloatArray:
-        """Check what was given to `predict` against what was given to `fit`."""
+        """Check the input of `predict` against that of `fit`."""
         if not is_table_list(X):
             joined: FloatArray = validate_data(self, X, reset=False, **VALIDATION_OPTIONS)
             return joined

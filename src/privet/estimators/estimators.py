@@ -22,12 +22,12 @@ from privet.spec.params import with_hyper_parameters
 
 
 class PrivetClassifier(ClassifierMixin, FederatedEstimator):
-    """Gradient boosted decision tables for one of 2 to 32 classes; see `FederatedEstimator`.
+    """Gradient boosted decision tables for 2 to 32 classes; see `FederatedEstimator`.
 
     Parameters
     ----------
     class_weight : "balanced" or dict, optional
-        How much the samples of a class count: all classes the same in total, or by class.
+        The weight of the samples of each class. `"balanced"`: equal total weights of all classes.
 
     """
 
@@ -47,9 +47,9 @@ class PrivetClassifier(ClassifierMixin, FederatedEstimator):
     ) -> Self:
         """Train on one table `X`, or on a list of one table per party, and the label `y`.
 
-        A sample counts as often as its weight says, times that of its class. `eval_set` is a pair
-        of more rows and their label, to watch the loss on: with `early_stopping_rounds`, or
-        `patience`, training stops by it.
+        A weight counts as a number of repetitions, and is multiplied by the weight of the class.
+        `eval_set` is a pair of validation rows and their label: with `early_stopping_rounds`, or
+        `patience`, their loss determines when training stops.
         """
         label = to_label_array(y)
         check_classification_targets(label)
@@ -57,21 +57,21 @@ class PrivetClassifier(ClassifierMixin, FederatedEstimator):
         if self.class_weight is not None:
             by_class = compute_sample_weight(self.class_weight, label)
             weight = by_class if weight is None else weight * by_class
-        classes, codes = np.unique(label, return_inverse=True)
+        classes, indices = np.unique(label, return_inverse=True)
         if len(classes) > MAX_CLASSES:
             raise DataError(f"y has {len(classes)} classes, and there are {MAX_CLASSES} at most")
         pair = parse_eval_set(eval_set)
-        watched = (
+        validation = (
             None if pair is None else (pair[0], _encode_classes(to_label_array(pair[1]), classes))
         )
         names = tuple(str(name) for name in classes)
-        numbers = codes.astype(np.float64)
-        self._fit(X, numbers, "classification", names, weight, watched, early_stopping_rounds)
+        codes = indices.astype(np.float64)
+        self._fit(X, codes, "classification", names, weight, validation, early_stopping_rounds)
         self.classes_ = classes
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Return the probability of each class, in the order of `classes_`: a row a sample."""
+        """Return the probabilities of the classes, in the order of `classes_`: one row a sample."""
         return list_class_probabilities(self._predict(X))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -79,17 +79,17 @@ class PrivetClassifier(ClassifierMixin, FederatedEstimator):
         return self._choose_likeliest_classes(self._predict(X))
 
     def decision_function(self, X: Any) -> FloatArray:
-        """Return the scores, which are log-odds: of the last of two classes, or of each of more."""
+        """Return the scores, which are log-odds: of the last of two classes, or of every class."""
         columns = self._make_features(X)
         scores = self.model_.predict_scores(columns)
         return scores[0] if len(scores) == 1 else np.ascontiguousarray(scores.T)
 
     def staged_predict_proba(self, X: Any) -> Iterator[FloatArray]:
-        """Yield `predict_proba` with the first table alone, with the first two, and so on."""
+        """Yield the probabilities after each table."""
         return map(list_class_probabilities, self._staged_predict(X))
 
     def staged_predict(self, X: Any) -> Iterator[npt.NDArray[Any]]:
-        """Yield `predict` with the first table alone, with the first two, and so on."""
+        """Yield the likeliest classes after each table."""
         return map(self._choose_likeliest_classes, self._staged_predict(X))
 
     def _choose_likeliest_classes(self, predicted: FloatArray) -> npt.NDArray[Any]:
@@ -98,7 +98,7 @@ class PrivetClassifier(ClassifierMixin, FederatedEstimator):
 
 
 def _encode_classes(label: npt.NDArray[Any], classes: npt.NDArray[Any]) -> FloatArray:
-    """Return the number of each row's class, of those that are trained on."""
+    """Return the code of each row's class among the classes of the training rows."""
     unknown = ~np.isin(label, classes)
     if unknown.any():
         value = label[np.flatnonzero(unknown)[0]]
@@ -107,7 +107,7 @@ def _encode_classes(label: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Float
 
 
 class PrivetRegressor(RegressorMixin, FederatedEstimator):
-    """Gradient boosted decision tables for a number; see `FederatedEstimator`."""
+    """Gradient boosted decision tables for a numeric label; see `FederatedEstimator`."""
 
     def fit(
         self,
@@ -120,14 +120,14 @@ class PrivetRegressor(RegressorMixin, FederatedEstimator):
     ) -> Self:
         """Train on one table `X`, or on a list of one table per party, and the label `y`.
 
-        A sample counts as often as its weight says. `eval_set` is a pair of more rows and their
-        label, to watch the loss on: with `early_stopping_rounds`, or `patience`, training stops by
-        it.
+        A weight counts as a number of repetitions. `eval_set` is a pair of validation rows and
+        their label: with `early_stopping_rounds`, or `patience`, their loss determines when
+        training stops.
         """
         pair = parse_eval_set(eval_set)
-        watched = None if pair is None else (pair[0], to_label_array(pair[1]).astype(np.float64))
+        validation = None if pair is None else (pair[0], to_label_array(pair[1]).astype(np.float64))
         label, weight = to_label_array(y).astype(np.float64), to_weight_array(sample_weight)
-        self._fit(X, label, "regression", (), weight, watched, early_stopping_rounds)
+        self._fit(X, label, "regression", (), weight, validation, early_stopping_rounds)
         return self
 
     def predict(self, X: Any) -> FloatArray:
@@ -135,5 +135,5 @@ class PrivetRegressor(RegressorMixin, FederatedEstimator):
         return self._predict(X)
 
     def staged_predict(self, X: Any) -> Iterator[FloatArray]:
-        """Yield `predict` with the first table alone, with the first two, and so on."""
+        """Yield the predicted values after each table."""
         return self._staged_predict(X)

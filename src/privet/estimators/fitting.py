@@ -31,32 +31,32 @@ from privet.spec.plan import CutDisclosure
 _Estimator = TypeVar("_Estimator")
 _Arguments = ParamSpec("_Arguments")
 _FIT_STATE_ATTRIBUTE = "_fitted"
-"""The attribute in which an estimator keeps what a later `fit` goes on from."""
+"""The attribute of an estimator for the state from which a later `fit` resumes."""
 
 
 @dataclass(frozen=True, repr=False)
 class FitInputs:
-    """All that the outcome of a `fit` depends on."""
+    """All inputs that determine the result of a `fit`."""
 
     tables: int
     settings: Mapping[str, Any]
-    """The other parameters, by name, as they were understood."""
+    """The other parameters, by name, after parsing."""
     shape: tuple[int, int]
-    """How many rows and columns there are."""
+    """The number of rows and columns."""
     data_digest: bytes
-    """Of the rows, their label and their weights, as trainings take them."""
+    """The digest of the bucketed rows, their label and their weights."""
 
 
 @dataclass(frozen=True, repr=False)
 class FitState:
-    """What a `fit` was given, and what it ended with."""
+    """The inputs and the results of a `fit`."""
 
     inputs: FitInputs
     model: Model
     states: Sequence[TrainingState]
-    """Of each party; none in the clear."""
+    """The state of each party; empty for plaintext training."""
     losses: Sequence[float]
-    """After each table, where they are known."""
+    """The training loss after each table, if known."""
 
 
 def make_fit_inputs(
@@ -66,7 +66,7 @@ def make_fit_inputs(
     params: Params,
     **settings: Any,
 ) -> FitInputs:
-    """Return all that the outcome of a `fit` depends on, `settings` among it."""
+    """Return all inputs that determine the result of a `fit`, including `settings`."""
     digest = hashlib.sha256()
     weights = np.empty(0) if weight is None else weight
     for array in (label, weights, *(a for p in parties for a in (p.buckets, p.thresholds))):
@@ -81,7 +81,7 @@ def make_fit_inputs(
 
 
 def check_no_validation(params: Params, *, has_eval_set: bool) -> None:
-    """Raise ParameterError if a loss is watched, which says how many tables there are."""
+    """Raise ParameterError if there are validation rows, which determine the number of tables."""
     if has_eval_set or params.validation or params.patience is not None:
         raise ParameterError(
             "warm_start: does not go with validation rows or early stopping: leave out eval_set, "
@@ -90,70 +90,70 @@ def check_no_validation(params: Params, *, has_eval_set: bool) -> None:
 
 
 def find_previous_fit(estimator: Any, inputs: FitInputs) -> FitState | None:
-    """Return the `fit` to go on from; None, if there was none.
+    """Return the `fit` to resume from; None if there is none.
 
-    Raise ParameterError unless it was given the same, but for fewer tables, or as many.
+    Raise ParameterError if any of its inputs differs, or if it has more tables.
     """
     if not hasattr(estimator, "model_"):
         return None
-    before: FitState | None = getattr(estimator, _FIT_STATE_ATTRIBUTE, None)
-    if before is None:
+    previous: FitState | None = getattr(estimator, _FIT_STATE_ATTRIBUTE, None)
+    if previous is None:
         raise ParameterError(
             "warm_start: a model from a file does not have what it takes to go on: "
             "fit with warm_start=False"
         )
-    _check_unchanged(before.inputs, inputs)
-    if inputs.tables < before.inputs.tables:
+    _check_unchanged(previous.inputs, inputs)
+    if inputs.tables < previous.inputs.tables:
         raise ParameterError(
-            f"tables: {inputs.tables}, and the model that is there has {before.inputs.tables}: "
+            f"tables: {inputs.tables}, and the model that is there has {previous.inputs.tables}: "
             "ask for as many or more, or fit with warm_start=False"
         )
-    return before
+    return previous
 
 
 def _check_unchanged(previous: FitInputs, current: FitInputs) -> None:
-    """Raise ParameterError if anything but the number of tables has changed."""
-    anew = "fit with warm_start=False to train anew"
+    """Raise ParameterError if any input except the number of tables has changed."""
+    advice = "fit with warm_start=False to train anew"
     if current.shape != previous.shape:
         (rows, columns), (rows_before, columns_before) = current.shape, previous.shape
         raise ParameterError(
             f"warm_start: {rows} rows and {columns} columns, and the model that is there was "
-            f"trained on {rows_before} rows and {columns_before} columns: {anew}"
+            f"trained on {rows_before} rows and {columns_before} columns: {advice}"
         )
     for name, value in current.settings.items():
         if value != previous.settings[name]:
             raise ParameterError(
                 f"warm_start: {name} is {value!r}, and was {previous.settings[name]!r} for the "
-                f"model that is there; only tables may change: {anew}"
+                f"model that is there; only tables may change: {advice}"
             )
     if current.data_digest != previous.data_digest:
         raise ParameterError(
             "warm_start: these are not the rows, labels and weights that the model that is there "
-            f"was trained on: {anew}"
+            f"was trained on: {advice}"
         )
 
 
 def store_fit_state(estimator: Any, state: FitState) -> None:
-    """Keep what a later `fit` goes on from."""
+    """Store the state from which a later `fit` resumes."""
     setattr(estimator, _FIT_STATE_ATTRIBUTE, state)
 
 
 def restore_on_failure(
     fit: Callable[Concatenate[_Estimator, _Arguments], None],
 ) -> Callable[Concatenate[_Estimator, _Arguments], None]:
-    """Decorate a `fit` so that, with `warm_start`, one that fails leaves the model usable."""
+    """Decorate a `fit` so that, with `warm_start`, its failure leaves the model unchanged."""
 
     @wraps(fit)
     def fit_or_restore(
         estimator: _Estimator, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> None:
-        before = dict(vars(estimator))
+        attributes = dict(vars(estimator))
         try:
             fit(estimator, *args, **kwargs)
         except BaseException:
-            if before["warm_start"]:
+            if attributes["warm_start"]:
                 vars(estimator).clear()
-                vars(estimator).update(before)
+                vars(estimator).update(attributes)
             raise
 
     return fit_or_restore
@@ -173,9 +173,10 @@ def fit_parties(
     n_dealers: int,
     verbose: bool,
 ) -> tuple[ModelWithLosses, Sequence[TrainingState], FitReport]:
-    """Train a model on the columns of all parties, or go on from an earlier `fit`.
+    """Train a model on the columns of all parties, or resume from an earlier `fit`.
 
-    Return it, the states that the parties end with (none in the clear), and what it took.
+    Return the model with its losses, the parties' final states (empty for plaintext training), and
+    the report.
     """
     started = time.perf_counter()
     losses: list[float] = [] if previous is None else list(previous.losses)
@@ -191,7 +192,7 @@ def fit_parties(
     report = FitReport(protocol=protocol, params=params)
     try:
         if protocol == PLAINTEXT:
-            grown = train_locally_with_losses(
+            trained = train_locally_with_losses(
                 parties,
                 label,
                 params,
@@ -204,7 +205,7 @@ def fit_parties(
                 resume_from=None if previous is None else previous.model,
             )
         else:
-            found = train_federated(
+            federated = train_federated(
                 parties,
                 label,
                 params,
@@ -217,18 +218,18 @@ def fit_parties(
                 n_dealers=n_dealers,
                 resume_from=() if previous is None else previous.states,
             )
-            states = found.states
-            grown = join_model_with_losses(parties, found)
-            online = [meter.sum_traffic("online") for meter in found.program_result.meters]
+            states = federated.states
+            trained = join_model_with_losses(parties, federated)
+            online = [meter.sum_traffic("online") for meter in federated.program_result.meters]
             report = report.model_copy(
                 update={
                     "rounds": online[0].rounds,
                     "bytes_sent": sum(traffic.sent for traffic in online),
                     "bytes_from_dealer": sum(
                         meter.sum_traffic("offline").received
-                        for meter in found.program_result.meters
+                        for meter in federated.program_result.meters
                     ),
-                    "reveals": summarise_disclosures(found.program_result.ledgers[0]),
+                    "reveals": summarise_disclosures(federated.program_result.ledgers[0]),
                 }
             )
     finally:
@@ -236,5 +237,5 @@ def fit_parties(
             bar.close()
     seconds = time.perf_counter() - started
     if n_validation:
-        losses = grown.losses
-    return grown, states, report.model_copy(update={"seconds": seconds, "losses": losses})
+        losses = trained.losses
+    return trained, states, report.model_copy(update={"seconds": seconds, "losses": losses})

@@ -1,7 +1,7 @@
 """The inputs of `fit` and `predict` as frames: X, y, weights, partition and eval_set.
 
-They are read by the rules of any table (docs/tables.md), and become numbers in the same way; what
-was learned of them at `fit` is applied to new rows.
+Their columns are parsed and encoded like those of any table (docs/tables.md); the encoders that
+`fit` fits are applied to new rows.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ from privet.spec.params import Params
 from privet.spec.sampling import count_validation_rows, order_rows
 
 ColumnSchemas = Mapping[int, ColumnSchema]
-"""What columns hold, by position; those that are not named hold numbers."""
+"""The schemas of columns, by position; all other columns are numeric."""
 _NUMERIC = "biufc"
 
 
 def to_numeric(table: Any) -> tuple[Any, dict[int, ColumnSchema]]:
-    """Return a table whose columns are all numbers, and what the others of them meant.
+    """Return a table with numeric columns only, and the schemas of the converted columns.
 
-    Whatever is no table of pandas is returned as it is: scikit-learn says what is wrong with it.
+    A table that is not a pandas DataFrame is returned unchanged: scikit-learn validates it.
     """
     if not all(hasattr(table, name) for name in ("dtypes", "columns", "isetitem")):
         return table, {}
-    odd = [i for i, kind in enumerate(table.dtypes) if kind.kind not in _NUMERIC]
-    if not odd:
+    others = [i for i, dtype in enumerate(table.dtypes) if dtype.kind not in _NUMERIC]
+    if not others:
         return table, {}
     table, contents = table.copy(deep=False), dict[int, ColumnSchema]()
-    for i in odd:
+    for i in others:
         values, contents[i] = _convert_column(str(table.columns[i]), table.iloc[:, i])
         table.isetitem(i, values)
     return table, contents
 
 
 def to_numeric_tables(tables: Sequence[Any]) -> tuple[list[Any], dict[int, ColumnSchema]]:
-    """Return the same for one table per party, by position among the columns of all."""
-    found, contents, start = [], dict[int, ColumnSchema](), 0
+    """Return numeric tables, one per party, and schemas by position among the columns of all."""
+    result, contents, start = [], dict[int, ColumnSchema](), 0
     for table in tables:
-        numbers, own = to_numeric(table)
-        found.append(numbers)
-        contents |= {start + i: content for i, content in own.items()}
+        numeric, schemas = to_numeric(table)
+        result.append(numeric)
+        contents |= {start + i: schema for i, schema in schemas.items()}
         start += np.shape(table)[1]
-    return found, contents
+    return result, contents
 
 
 def _convert_column(name: str, column: Any) -> tuple[FloatArray, ColumnSchema]:
-    """Return a column's cells as numbers, and what they mean."""
+    """Return a column's cells as numbers, and its schema."""
     import pyarrow as pa
 
     from privet.data.columns import ColumnBuilder
@@ -79,7 +79,7 @@ def _convert_column(name: str, column: Any) -> tuple[FloatArray, ColumnSchema]:
 def fit_array_encoders(
     names: Sequence[str], contents: ColumnSchemas, X: FloatArray, buckets: int
 ) -> tuple[Encoder, ...]:
-    """Return what there is to know of every column, from the rows of a training."""
+    """Return an encoder for each column, fitted to the training rows."""
     return tuple(
         Encoder.fit(
             str(name), contents.get(i, NUMBER_SCHEMA), partial(np.asarray, X[:, i]), buckets
@@ -91,7 +91,7 @@ def fit_array_encoders(
 def encode_columns(
     encoders: Sequence[Encoder], contents: ColumnSchemas, X: FloatArray
 ) -> FloatArray:
-    """Return the features of columns, one each: (n_samples, n_columns)."""
+    """Return the features of the columns, one for each: (n_samples, n_columns)."""
     if not encoders:
         return X
     features = [
@@ -102,11 +102,11 @@ def encode_columns(
 
 
 VALIDATION_OPTIONS: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
-"""What scikit-learn is to make sure of tables."""
+"""Options of scikit-learn's validation of tables."""
 
 
 def to_label_array(y: Any) -> npt.NDArray[Any]:
-    """Return a label as one column; raise unless it is one, without gaps."""
+    """Return a label as one column; raise an error if it is not one or has missing values."""
     if y is None:
         raise DataError("training requires y to be passed, but the target y is None")
     label: npt.NDArray[Any] = column_or_1d(y, warn=True)
@@ -118,17 +118,17 @@ def to_weight_array(weight: Any) -> FloatArray | None:
     """Return the samples' weights as one column, if there are any."""
     if weight is None:
         return None
-    found: FloatArray = column_or_1d(weight, dtype=np.float64)
-    return found
+    result: FloatArray = column_or_1d(weight, dtype=np.float64)
+    return result
 
 
 def is_table_list(X: Any) -> bool:
-    """Tell one table per party from one table, which may be a list of rows."""
+    """Return whether `X` is one table per party, not one table, which can be a list of rows."""
     return isinstance(X, (list, tuple)) and len(X) > 0 and all(np.ndim(part) == 2 for part in X)
 
 
 def concatenate_tables(tables: Sequence[Any]) -> tuple[FloatArray, list[str] | None]:
-    """Check one table per party; return their columns and, where they have them, their names."""
+    """Check one table per party; return all columns and, if they have names, their names."""
     arrays = [check_array(table, ensure_min_features=0, **VALIDATION_OPTIONS) for table in tables]
     for number, array in enumerate(arrays, start=1):
         if len(array) != len(arrays[0]):
@@ -146,38 +146,38 @@ def concatenate_tables(tables: Sequence[Any]) -> tuple[FloatArray, list[str] | N
 
 
 def parse_monotone_constraints(constraints: Any, names: Sequence[str]) -> list[int]:
-    """Return the constraint of every column, of a mapping by name or position or of a sequence."""
-    found = [0] * len(names)
+    """Return the constraint of each column, from a mapping by name or position, or a sequence."""
+    result = [0] * len(names)
     if constraints is None:
-        return found
+        return result
     if not isinstance(constraints, Mapping):
         if (
             isinstance(constraints, str)
             or np.ndim(constraints) != 1
-            or len(constraints) != len(found)
+            or len(constraints) != len(result)
         ):
             raise ParameterError(
-                f"monotone_constraints: give 1, -1 or 0 for each of {len(found)} columns, or a "
+                f"monotone_constraints: give 1, -1 or 0 for each of {len(result)} columns, or a "
                 f"mapping of some, not {constraints!r}"
             )
         constraints = dict(enumerate(constraints))
     known = {str(name): i for i, name in enumerate(names)}
     for column, sign in constraints.items():
         position = known.get(column, column)
-        if not isinstance(position, (int, np.integer)) or not 0 <= position < len(found):
+        if not isinstance(position, (int, np.integer)) or not 0 <= position < len(result):
             raise ParameterError(f"monotone_constraints: there is no column {column!r}")
         if isinstance(sign, bool) or sign not in (-1, 0, 1):
             raise ParameterError(
                 f"monotone_constraints: {sign!r} of column {column!r} is none of 1, -1 and 0"
             )
-        found[position] = int(sign)
-    return found
+        result[position] = int(sign)
+    return result
 
 
 def resolve_partition(
     partition: Any, feature_names: Iterable[str], n_features: int
 ) -> dict[str, list[int]]:
-    """Return the columns of each party by position: every column once."""
+    """Return the columns of each party by position, with every column once."""
     parts: Mapping[str, Sequence[Any]]
     if isinstance(partition, (int, np.integer)) and not isinstance(partition, bool):
         even = np.array_split(range(n_features), max(1, partition))
@@ -199,12 +199,12 @@ def resolve_partition(
         str(party): [_find_position(column, names, n_features) for column in columns]
         for party, columns in parts.items()
     }
-    given = Counter(position for part in result.values() for position in part)
+    counts = Counter(position for part in result.values() for position in part)
     for position in range(n_features):
-        if given[position] != 1:
-            what = list(names)[position] if names else position
+        if counts[position] != 1:
+            column = list(names)[position] if names else position
             raise ParameterError(
-                f"partition: column {what!r} is given to {given[position]} parties; "
+                f"partition: column {column!r} is given to {counts[position]} parties; "
                 "every column belongs to one"
             )
     return result
@@ -219,7 +219,7 @@ def _find_position(column: Any, names: dict[str, int], n_features: int) -> int:
 
 
 def parse_eval_set(eval_set: Any) -> tuple[Any, Any] | None:
-    """Return the rows and the label of an `eval_set`: a pair, or a list of one."""
+    """Return the rows and the label of an `eval_set`: a pair, or a list of one pair."""
     if eval_set is None:
         return None
     pairs = eval_set if isinstance(eval_set, list) else [eval_set]
@@ -230,9 +230,9 @@ def parse_eval_set(eval_set: Any) -> tuple[Any, Any] | None:
 
 
 def order_fit_rows(n_rows: int, params: Params, *, has_eval_set: bool) -> tuple[IndexArray, int]:
-    """Return rows to train on, then those of them to watch the loss on, and how many these are.
+    """Return the order of the rows, with validation rows last, and the number of validation rows.
 
-    None of them, if other rows are watched.
+    It is 0 with an `eval_set`, which contains other validation rows.
     """
     if not has_eval_set:
         return order_rows(n_rows, params), count_validation_rows(n_rows, params)
@@ -242,6 +242,6 @@ def order_fit_rows(n_rows: int, params: Params, *, has_eval_set: bool) -> tuple[
 
 
 def check_eval_set(rows: FloatArray, label: FloatArray) -> None:
-    """Raise DataError unless rows to watch the loss on have a label each."""
+    """Raise DataError unless each validation row has a label."""
     if len(rows) != len(label) or not len(rows):
         raise DataError(f"eval_set: {len(rows)} rows and {len(label)} labels")

@@ -25,8 +25,8 @@ _PAIRS = "pairs"
 
 
 def make_estimator_record(estimator: FederatedEstimator) -> EstimatorRecord:
-    """Return what a fitted estimator knows beside its model."""
-    kind = next(name for name, each in _ESTIMATOR_CLASSES.items() if isinstance(estimator, each))
+    """Return the record of a fitted estimator: everything except its model."""
+    kind = next(name for name, cls in _ESTIMATOR_CLASSES.items() if isinstance(estimator, cls))
     names = getattr(estimator, "feature_names_in_", None)
     classes = getattr(estimator, "classes_", np.empty(0, dtype="U1"))
     return EstimatorRecord(
@@ -42,7 +42,7 @@ def make_estimator_record(estimator: FederatedEstimator) -> EstimatorRecord:
 
 
 def build_estimator(model: Model, record: EstimatorRecord) -> FederatedEstimator:
-    """Return the estimator that a record is of; raise ModelError if it cannot be the model's."""
+    """Return the estimator of a record; raise ModelError if it does not fit the model."""
     columns = [i for part in record.partition.values() for i in part]
     owners = [party for party, part in record.partition.items() for _ in part]
     if sorted(columns) != list(range(len(columns))) or owners != [f.owner for f in model.features]:
@@ -60,8 +60,8 @@ def build_estimator(model: Model, record: EstimatorRecord) -> FederatedEstimator
     estimator.n_features_in_ = len(columns)
     if record.feature_names is not None:
         estimator.feature_names_in_ = np.asarray(record.feature_names, dtype=object)
-    made = model.encoders or tuple(Encoder(name, NUMBER) for name in model.feature_names)
-    by_column = dict(zip(columns, made, strict=True))
+    encoders = model.encoders or tuple(Encoder(name, NUMBER) for name in model.feature_names)
+    by_column = dict(zip(columns, encoders, strict=True))
     estimator.encoders_ = tuple(by_column[i] for i in range(len(columns)))
     if isinstance(estimator, PrivetClassifier):
         if tuple(map(str, record.classes)) != model.classes:
@@ -71,7 +71,7 @@ def build_estimator(model: Model, record: EstimatorRecord) -> FederatedEstimator
 
 
 def _to_json_value(name: str, value: Any) -> Any:
-    """Return a parameter as JSON can hold it."""
+    """Return a parameter as a JSON value."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Mapping):
@@ -79,7 +79,7 @@ def _to_json_value(name: str, value: Any) -> Any:
             _PAIRS: [[_to_json_value(name, k), _to_json_value(name, v)] for k, v in value.items()]
         }
     if isinstance(value, (list, tuple, np.ndarray)):
-        return [_to_json_value(name, each) for each in value]
+        return [_to_json_value(name, item) for item in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise ParameterError(
@@ -90,14 +90,14 @@ def _to_json_value(name: str, value: Any) -> Any:
 def _from_json_value(value: Any) -> Any:
     if isinstance(value, dict):
         return {_from_json_value(k): _from_json_value(v) for k, v in value.get(_PAIRS, [])}
-    return [_from_json_value(each) for each in value] if isinstance(value, list) else value
+    return [_from_json_value(item) for item in value] if isinstance(value, list) else value
 
 
 def save_model(model: Model | FederatedEstimator, path: str | Path) -> None:
     """Write a model or a fitted estimator to a file, atomically.
 
-    Of an estimator the file has the parameters, the partition, the names of columns and the
-    classes, too. Every command reads it as the model's.
+    The file of an estimator also contains its parameters, partition, column names and classes. All
+    commands read it as a file of its model.
     """
     if isinstance(model, Model):
         model_file.write_model_file(model, path)
@@ -109,9 +109,9 @@ def save_model(model: Model | FederatedEstimator, path: str | Path) -> None:
 
 
 def load_model(path: str | Path) -> Any:
-    """Read what `save_model` wrote: a `Model`, or the estimator.
+    """Read a file of `save_model`: a `Model` or an estimator.
 
-    Reading runs no code of the file. Raises ModelError if it is not one, or not a sound one.
+    Reading does not execute code from the file. Raises ModelError if the file is not a valid model.
     """
     model, record = model_file.read_model_and_estimator(path)
     if record is None:

@@ -62,22 +62,22 @@ _WIDTH = 24
 
 
 class ProgressBar:
-    """Called after every table.
+    """A progress bar, called after every table.
 
-    A terminal and a notebook have one line, which is drawn again; elsewhere, as in a file, there is
-    a line for every tenth of the tables.
+    It redraws one line in a terminal or a notebook; elsewhere, such as in a file, it writes a line
+    for every tenth of the tables.
     """
 
     def __init__(self, tables: int, stream: TextIO | None = None) -> None:
         self._tables = tables
         self._stream = sys.stderr if stream is None else stream
-        # A notebook understands a carriage return as a terminal does, but does not say so.
+        # A notebook supports carriage returns like a terminal, but `isatty` returns False.
         self._redraws = self._stream.isatty() or "ipykernel" in sys.modules
         self._started = time.monotonic()
         self._drawn = 0
 
     def __call__(self, n_done: int, loss: float | None) -> None:
-        """Show that so many tables are done, and the loss where it is known."""
+        """Show the number of trained tables, and the loss if known."""
         line = self.format_line(n_done, loss, time.monotonic() - self._started)
         if self._redraws:
             self._write(f"\r{line.ljust(self._drawn)}")
@@ -89,7 +89,7 @@ class ProgressBar:
             self._write(f"{line}\n")
 
     def format_line(self, n_done: int, loss: float | None, seconds: float) -> str:
-        """Return what there is to say."""
+        """Return the text of the line."""
         filled = _WIDTH * n_done // self._tables
         left = seconds * (self._tables - n_done) / n_done
         parts = [f"[{'#' * filled}{'.' * (_WIDTH - filled)}] {n_done}/{self._tables} tables"]
@@ -99,7 +99,7 @@ class ProgressBar:
         return ", ".join(parts)
 
     def close(self) -> None:
-        """End the line, so that what comes next has one of its own."""
+        """End the line."""
         if self._drawn:
             self._write("\n")
 

@@ -1,1 +1,1 @@
-"""Whole federations on one machine: experiments, and processes in folders."""
+"""Federations on one machine: experiments, comparisons, plots, and processes in folders."""

@@ -1,4 +1,4 @@
-"""Is it worth it? What the label's holder gains by each other participant, tried in the clear."""
+"""The metric gains of the label holder with each other participant, in plaintext training."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Comparison(ReportModel):
     """What all of it took."""
 
     def describe(self, group: PartyGroup) -> str:
-        """Say in a few words who a group is."""
+        """Return a short name of a group."""
         others = [name for name in group.participants if name != self.active]
         if not others:
             return f"{self.active} alone"
@@ -114,13 +114,13 @@ class Comparison(ReportModel):
 
 @dataclass(frozen=True)
 class ComparisonProgress:
-    """How far a comparison is."""
+    """The progress of a comparison."""
 
     n_trainings: int
     n_done: int
-    """Trainings."""
+    """The number of completed training runs."""
     fraction: float
-    """Of the whole work: that of a training grows with its columns."""
+    """The completed fraction of the work; that of a training run grows with its columns."""
 
 
 OnProgress = Callable[[ComparisonProgress], None]
@@ -129,42 +129,42 @@ OnProgress = Callable[[ComparisonProgress], None]
 def compare(
     scenario: Scenario, splits: int = DEFAULT_N_SPLITS, on_progress: OnProgress | None = None
 ) -> Comparison:
-    """Train the label's holder alone, with each other participant and with all, on several splits.
+    """Train the label holder alone, with each other participant, and with all, on several splits.
 
-    The first split is the one that an experiment with the same seed has. Where the scenario is an
-    experiment, nothing is made of its protocol and its network: all is trained in the clear.
+    The first split is that of an experiment with the same seed. All training is in plaintext: if
+    the scenario is an experiment, its protocol and network are ignored.
     """
     started = time.perf_counter()
     if splits < 2:
         raise ParameterError(f"splits: an interval takes at least 2, got {splits}")
     data, params = load_scenario(scenario)
     stratified = scenario.is_stratified(params.objective)
-    held = scenario.assign_columns(data.frame)
-    groups = make_groups(held)
+    ownership = scenario.assign_columns(data.frame)
+    groups = make_groups(ownership)
     seeds = [(scenario.seed + split) % (1 << 32) for split in range(splits)]
-    watch = _ProgressTracker(
-        [_count_columns(held, group) for group in groups * splits], params.tables, on_progress
+    tracker = _ProgressTracker(
+        [_count_columns(ownership, group) for group in groups * splits], params.tables, on_progress
     )
     scores: dict[tuple[str, ...], list[dict[str, float | None]]] = {group: [] for group in groups}
     for seed in seeds:
         rows, test = split_train_test(data, scenario, seed, stratified)
         for group in groups:
-            chosen = {name: held[name] for name in group}
-            found = _predict(
-                split_by_ownership(rows, chosen),
-                split_by_ownership(test, chosen),
+            columns = {name: ownership[name] for name in group}
+            predictions = _predict(
+                split_by_ownership(rows, columns),
+                split_by_ownership(test, columns),
                 params,
-                watch.on_table,
+                tracker.on_table,
             )
-            scores[group].append(compute_metrics(params.objective, found, test))
-            watch.advance()
-    share = test.n_samples / rows.n_samples
+            scores[group].append(compute_metrics(params.objective, predictions, test))
+            tracker.advance()
+    test_train_ratio = test.n_samples / rows.n_samples
     (alone, *_) = groups
     return Comparison(
         version=__version__,
         data=data.name,
         active=alone[-1],
-        columns={name: list(columns) for name, columns in held.items()},
+        columns={name: list(columns) for name, columns in ownership.items()},
         params=params,
         metric=params.objective.primary_metric,
         errors=sorted(params.objective.error_metrics),
@@ -175,12 +175,13 @@ def compare(
         groups=[
             PartyGroup(
                 participants=list(group),
-                n_columns=_count_columns(held, group),
-                metrics=_summarise_splits(scores[group], share),
+                n_columns=_count_columns(ownership, group),
+                metrics=_summarise_splits(scores[group], test_train_ratio),
                 gains={}
                 if group == alone
                 else _summarise_splits(
-                    _compute_gains(params.objective, scores[group], scores[alone]), share
+                    _compute_gains(params.objective, scores[group], scores[alone]),
+                    test_train_ratio,
                 ),
             )
             for group in groups
@@ -190,25 +191,25 @@ def compare(
 
 
 def make_groups(ownership: ColumnOwnership) -> list[tuple[str, ...]]:
-    """Return who trains together: the last one alone, with each other one, and with all."""
+    """Return the groups: the last participant alone, with each other one, and with all."""
     *others, active = ownership
     pairs = [(other, active) for other in others]
     return [(active,), *pairs, *([(*others, active)] if len(others) > 1 else [])]
 
 
 def _count_columns(ownership: ColumnOwnership, group: Sequence[str]) -> int:
-    """Return how many columns a group has."""
+    """Return the number of columns of a group."""
     return sum(len(ownership[name]) for name in group)
 
 
 def compute_interval(
     values: Sequence[float], test_train_ratio: float
 ) -> tuple[float, float, float]:
-    """Return the mean of what random splits gave, and its interval's ends.
+    """Return the mean over random splits, and the ends of its confidence interval.
 
-    The variance of the mean is Nadeau and Bengio's, (1/J + n_test/n_train) S^2: results of splits
-    are correlated, as their training rows overlap, and they take the correlation to be the share
-    of the test rows. S^2 / J would get as small as one likes by splitting often enough.
+    The variance of the mean is Nadeau and Bengio's, (1/J + n_test/n_train) S^2: the results of
+    splits are correlated, since their training rows overlap, and the correlation is assumed to be
+    the fraction of test rows. S^2 / J would become arbitrarily small with enough splits.
     """
     from scipy.special import stdtrit
 
@@ -240,16 +241,16 @@ def _compute_gains(
     scores: Sequence[dict[str, float | None]],
     baseline: Sequence[dict[str, float | None]],
 ) -> list[dict[str, float | None]]:
-    """Return how much better a group is than the label's holder alone, split by split."""
+    """Return the improvement of a group over the label holder alone, split by split."""
 
-    def gain(metric: str, value: float | None, before: float | None) -> float | None:
-        if value is None or before is None:
+    def compute_gain(metric: str, value: float | None, alone: float | None) -> float | None:
+        if value is None or alone is None:
             return None
-        return before - value if metric in objective.error_metrics else value - before
+        return alone - value if metric in objective.error_metrics else value - alone
 
     return [
-        {metric: gain(metric, value, before[metric]) for metric, value in score.items()}
-        for score, before in zip(scores, baseline, strict=True)
+        {metric: compute_gain(metric, value, alone[metric]) for metric, value in score.items()}
+        for score, alone in zip(scores, baseline, strict=True)
     ]
 
 
@@ -259,7 +260,7 @@ def _predict(
     params: Params,
     on_table: TableCallback,
 ) -> FloatArray:
-    """Train a group's model and predict new rows; without a column, by the mean of the targets."""
+    """Train a group's model and predict new rows; without columns, predict the mean target."""
     if any(party.frame.names for party in parties):
         return train_and_predict(
             parties, test_parties, params, PLAINTEXT, on_table=on_table
@@ -272,7 +273,7 @@ def _predict(
 
 
 class _ProgressTracker:
-    """Tells whoever waits how far a comparison is."""
+    """Reports the progress of a comparison to a callback."""
 
     def __init__(
         self, n_columns_by_training: Sequence[int], n_tables: int, on_progress: OnProgress | None
@@ -283,17 +284,17 @@ class _ProgressTracker:
         self.on_table(0, None)
 
     def on_table(self, tables: int, _: float | None) -> None:
-        """Hear of a table of the present group."""
+        """Report that `tables` tables of the current group are trained."""
         done = self._widths[: self._group]
-        now = self._widths[self._group] * tables / self._n_tables if tables else 0
+        current = self._widths[self._group] * tables / self._n_tables if tables else 0
         if self._on_progress is not None:
             n_trainings = sum(width > 0 for width in self._widths)
-            share = (sum(done) + now) / sum(self._widths)
+            fraction = (sum(done) + current) / sum(self._widths)
             self._on_progress(
-                ComparisonProgress(n_trainings, sum(width > 0 for width in done), share)
+                ComparisonProgress(n_trainings, sum(width > 0 for width in done), fraction)
             )
 
     def advance(self) -> None:
-        """Hear that the present group is done."""
+        """Report that the current group is done."""
         self._group += 1
         self.on_table(0, None)

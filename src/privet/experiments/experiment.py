@@ -74,7 +74,7 @@ _SETUP, _TABLE, _LEVEL = "setup", "table", "table/level"
 
 
 def measure_seconds(outcome: Outcome, wall: float) -> ExperimentSeconds:
-    """Return where the time went; the slowest participant's counts."""
+    """Return the times of a training run, from the slowest participant."""
     return ExperimentSeconds(
         train=wall - outcome.ahead_seconds,
         ahead=outcome.ahead_seconds,
@@ -87,21 +87,23 @@ def measure_seconds(outcome: Outcome, wall: float) -> ExperimentSeconds:
 def estimate_seconds(
     estimate: CostEstimate, network: Network, n_parties: int
 ) -> EstimatedSeconds | None:
-    """Return what the cost model says of a training; None where nothing limits the network."""
+    """Return the estimated times of a training run; None without an emulated, shared link."""
     if network.delay_ms is None or not network.shared:
         return None
     rate = network.mbit * 1e6 / 8
-    crowd = (n_parties + 1) / (os.cpu_count() or 1)
+    processes_per_core = (n_parties + 1) / (os.cpu_count() or 1)
     return EstimatedSeconds(
         **{
-            dealer: estimate_time(estimate, network.delay_ms / 1000, rate, crowd, dealer).total
+            dealer: estimate_time(
+                estimate, network.delay_ms / 1000, rate, processes_per_core, dealer
+            ).total
             for dealer in DEALER_PLACEMENTS
         }
     )
 
 
 def measure_traffic(outcome: Outcome) -> ExperimentBytes:
-    """Return the bytes of a training."""
+    """Return the traffic of a training run."""
     meters, steps = outcome.meters, (_SETUP, _TABLE)
     online = [meter.sum_traffic("online", _TABLE).sent for meter in meters]
     return ExperimentBytes(
@@ -120,7 +122,7 @@ def measure_traffic(outcome: Outcome) -> ExperimentBytes:
 
 
 def measure_rounds(meter: Meter, levels: int) -> ExperimentRounds:
-    """Return the rounds of a training: all participants wait for the same ones."""
+    """Return the rounds of a training run, which are the same for all participants."""
     steps = [meter.sum_traffic("online", step).rounds for step in (_SETUP, _TABLE)]
     return ExperimentRounds(
         total=sum(steps), per_level=meter.sum_traffic("online", _LEVEL).rounds / levels
@@ -128,7 +130,7 @@ def measure_rounds(meter: Meter, levels: int) -> ExperimentRounds:
 
 
 class Scenario(Config):
-    """A table, whose its columns would be, and what is learned from it."""
+    """A dataset, the participants' columns, and the hyper-parameters."""
 
     data: str = ""
     """The name of a data set, or a file; nothing, if `table` has a query."""
@@ -165,40 +167,40 @@ class Scenario(Config):
         return self
 
     def load_dataset(self) -> DataSet:
-        """Load a named data set, or read a table and settle what its label asks for."""
+        """Load a named data set, or read a table and determine its task and classes."""
         if self.data in DATASETS:
-            said = [key for key in ("label", "id", "task") if getattr(self, key) is not None]
-            for option in (*said, *self.table):
+            options = [key for key in ("label", "id", "task") if getattr(self, key) is not None]
+            for option in (*options, *self.table):
                 raise DataError(
                     f"the data set {self.data} has its own {option}; leave --{option} out"
                 )
             return load_dataset(self.data)
-        described = self._make_table_spec()
-        frame = read_table(described)
-        with locate_errors(described.display_name):
+        table_spec = self._make_table_spec()
+        frame = read_table(table_spec)
+        with locate_errors(table_spec.display_name):
             task = self.task or infer_task(frame)
-            settled, classes = prepare_label(frame, task, described.positive)
-            if described.class_weight is not None:
-                settled = apply_class_weights(settled, classes, described.class_weight)
-        return DataSet(Path(described.display_name).name, task, settled, tuple(classes))
+            prepared, classes = prepare_label(frame, task, table_spec.positive)
+            if table_spec.class_weight is not None:
+                prepared = apply_class_weights(prepared, classes, table_spec.class_weight)
+        return DataSet(Path(table_spec.display_name).name, task, prepared, tuple(classes))
 
     def _make_table_spec(self) -> TableSpec:
         if bool(self.data) == ("query" in self.table):
             raise ParameterError("data, query: give one of them: a data set, a table, or a query")
-        given = {"label": self.label or "label", "id": self.id, **self.table}
-        described = TableSpec(path=self.data or None, **given)
+        options = {"label": self.label or "label", "id": self.id, **self.table}
+        table_spec = TableSpec(path=self.data or None, **options)
         if self.data and not is_url(self.data) and not Path(self.data).exists():
             known = ", ".join(DATASETS)
             raise DataError(f"{self.data!r} is neither a file nor a data set; these are {known}")
-        names = read_column_names(described)
-        if given["label"] not in names and self.label is None:
+        names = read_column_names(table_spec)
+        if options["label"] not in names and self.label is None:
             raise DataError(
-                f"{described.display_name}: there is no column 'label'; name the label's column "
+                f"{table_spec.display_name}: there is no column 'label'; name the label's column "
                 "with --label"
             )
-        if self.id is None and "id" in names and not described.is_dropped("id"):
-            return described.model_copy(update={"id": "id"})
-        return described
+        if self.id is None and "id" in names and not table_spec.is_dropped("id"):
+            return table_spec.model_copy(update={"id": "id"})
+        return table_spec
 
     def assign_columns(self, frame: Frame) -> ColumnOwnership:
         """Return the columns of each participant; the last one has the label."""
@@ -207,7 +209,7 @@ class Scenario(Config):
         return spread_columns_evenly(frame.names, self.n_parties or DEFAULT_N_PARTIES, self.active)
 
     def is_stratified(self, objective: Objective) -> bool:
-        """Tell whether rows are set aside class by class."""
+        """Return whether test rows are chosen class by class."""
         if self.stratify and not objective.is_classification:
             raise ParameterError(f"stratify: a {objective.name} has no classes; leave it out")
         by_default = objective.is_classification and self.data not in DATASETS
@@ -215,7 +217,7 @@ class Scenario(Config):
 
 
 class Experiment(Scenario):
-    """What to run. Its defaults and those of `Params` are the command line's, too."""
+    """The settings of an experiment; the command line has the same defaults."""
 
     protocol: str = DEFAULT_PROTOCOL
     """`"masked"`, `"paper"`, or `"plain"`: in the clear."""
@@ -244,16 +246,17 @@ def run(
     network = Network.parse(experiment.network, experiment.dealer_link)
     data, params = load_scenario(experiment)
     stratified = experiment.is_stratified(params.objective)
-    held = experiment.assign_columns(data.frame)
+    ownership = experiment.assign_columns(data.frame)
     train_rows, test_rows = split_train_test(data, experiment, experiment.seed, stratified)
-    parties, new = split_by_ownership(train_rows, held), split_by_ownership(test_rows, held)
+    parties = split_by_ownership(train_rows, ownership)
+    test_parties = split_by_ownership(test_rows, ownership)
     protocol = experiment.protocol
     cuts = resolve_cut_disclosure(
         protocol if protocol in PROTOCOL_TYPES else DEFAULT_PROTOCOL, experiment.cuts
     )
     trained = train_and_predict(
         parties,
-        new,
+        test_parties,
         params,
         protocol,
         experiment.network,
@@ -270,7 +273,7 @@ def run(
     if protocol != PLAINTEXT:
         plain = train_and_predict(
             parties,
-            new,
+            test_parties,
             params,
             PLAINTEXT,
             experiment.network,
@@ -323,7 +326,7 @@ def _get_dealer_mode(experiment: Experiment, network: Network) -> str:
 
 
 def load_scenario(scenario: Scenario) -> tuple[DataSet, Params]:
-    """Return the data, with a label that can be learned, and the hyper-parameters."""
+    """Return the data set, with a prepared label, and the hyper-parameters."""
     data = scenario.load_dataset()
     classes = {"classes": len(data.classes)} if data.classes else {}
     return data, Params.parse({"task": data.task, **classes, **scenario.params})
@@ -332,7 +335,7 @@ def load_scenario(scenario: Scenario) -> tuple[DataSet, Params]:
 def split_train_test(
     data: DataSet, scenario: Scenario, seed: int, stratified: bool
 ) -> tuple[Frame, Frame]:
-    """Return training rows, of every class, and test rows."""
+    """Return training rows, which contain every class, and test rows."""
     with locate_errors(data.name):
         return split_rows(
             data.frame, scenario.test_size, seed, stratify=stratified, classes=data.classes
@@ -341,21 +344,21 @@ def split_train_test(
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model, its predictions of the new rows, and what training took."""
+    """A model, its predictions of the test rows, and the cost of training."""
 
     model: Model
     predictions: FloatArray
     seconds: ExperimentSeconds
     estimate: CostEstimate | None = None
-    """What was known before, of a secure protocol."""
+    """The estimated cost, with a secure protocol."""
     validation: ValidationReport | None = None
-    """What was learned of validation rows, if there are any."""
+    """The report on validation rows, if there are any."""
     bytes: ExperimentBytes = field(default_factory=ExperimentBytes)
     rounds: ExperimentRounds = field(default_factory=ExperimentRounds)
     disclosures: list[Reveal] = field(default_factory=list)
     peak_rss_mb: float = field(default_factory=measure_peak_rss_mb)
     encoders: Sequence[Sequence[Encoder]] = ()
-    """What makes features of each party's columns."""
+    """The encoders of each party."""
 
 
 def train_and_predict(
@@ -374,10 +377,10 @@ def train_and_predict(
     monotone: Mapping[str, int] | None = None,
     n_dealers: int = 1,
 ) -> TrainedModel:
-    """Let every party bucket its own columns, train on them, and predict new rows.
+    """Bucket the columns of every party, train on them, and predict test rows.
 
-    `monotone` constrains columns by name, whosever they are. The last party holds the label, and
-    receives the predictions.
+    `monotone` contains constraints by column name, for the columns of all parties. The last party
+    holds the label, and receives the predictions.
     """
     started = time.perf_counter()
     check_same_rows(parties)
@@ -386,20 +389,22 @@ def train_and_predict(
     if label is None:
         raise DataError(f"{parties[-1].name} is the active participant and has no label")
     weight = prepared[-1].sample_weight
-    bucketed = [own.columns for own in prepared]
-    by_party = [own.encoders for own in prepared]
-    new_columns = encode_parties(test_parties, by_party)
+    bucketed = [data.columns for data in prepared]
+    encoders_by_party = [data.encoders for data in prepared]
+    new_columns = encode_parties(test_parties, encoders_by_party)
     signs = _make_constraints(prepared, monotone or {})
-    encoders = tuple(encoder for own in by_party for encoder in own)
+    encoders = tuple(encoder for data in prepared for encoder in data.encoders)
     n_validation = count_validation_rows(len(label), params)
-    rows = label[len(label) - n_validation :]
+    validation_label = label[len(label) - n_validation :]
 
     def make_report(
         losses: Sequence[float], predicted: FloatArray | None
     ) -> ValidationReport | None:
         if not losses:
             return None
-        return make_validation_report(params.objective, losses, rows, ValidationResult(predicted))
+        return make_validation_report(
+            params.objective, losses, validation_label, ValidationResult(predicted)
+        )
 
     if protocol == PLAINTEXT:
         model, losses = train_locally_with_losses(
@@ -415,19 +420,19 @@ def train_and_predict(
         predictions = model.predict(np.concatenate(new_columns))
         predicted = None
         if reveal_validation and n_validation:
-            last = [make_representative_values(own, n_validation) for own in bucketed]
-            predicted = model.predict(np.concatenate(last))
+            columns = [make_representative_values(party, n_validation) for party in bucketed]
+            predicted = model.predict(np.concatenate(columns))
         return TrainedModel(
             replace(model, encoders=encoders),
             predictions,
             ExperimentSeconds(train=time.perf_counter() - started),
             validation=make_report(losses, predicted),
-            encoders=by_party,
+            encoders=encoders_by_party,
         )
-    found: list[CostEstimate] = []
+    estimates: list[CostEstimate] = []
 
     def record_estimate(estimate: CostEstimate) -> None:
-        found.append(estimate)
+        estimates.append(estimate)
         if on_estimate is not None:
             on_estimate(estimate)
 
@@ -454,32 +459,35 @@ def train_and_predict(
         replace(join_parts(federated.parts), encoders=encoders),
         federated.predictions,
         measure_seconds(federated.program_result, time.perf_counter() - started),
-        found[0],
+        estimates[0],
         make_report(federated.losses, federated.validation_predictions),
         measure_traffic(federated.program_result),
         measure_rounds(federated.program_result.meters[0], levels),
         summarise_disclosures(federated.program_result.ledgers[0]),
         federated.program_result.peak_rss_mb,
-        by_party,
+        encoders_by_party,
     )
 
 
 def _make_constraints(prepared: Sequence[PreparedData], monotone: Mapping[str, int]) -> list[int]:
-    """Return the constraint of every feature; raise ParameterError if one cannot be."""
-    check_constrained_columns([e for own in prepared for e in own.encoders], monotone)
-    names = [name for own in prepared for name in own.columns.names]
+    """Return the constraint of every feature; raise ParameterError if one is impossible."""
+    check_constrained_columns([e for data in prepared for e in data.encoders], monotone)
+    names = [name for data in prepared for name in data.columns.names]
     for name in monotone:
         if name not in names:
-            there = format_names(names)
-            raise ParameterError(f"monotone: there is no feature {name!r}; there are {there}")
+            known = format_names(names)
+            raise ParameterError(f"monotone: there is no feature {name!r}; there are {known}")
     return [monotone.get(name, 0) for name in names]
 
 
 def encode_parties(
     parties: Sequence[PartyFrame], encoders: Sequence[Sequence[Encoder]]
 ) -> list[FloatArray]:
-    """Return what each party's encoders make of its rows."""
-    return [encode_frame(p.frame, own).columns for p, own in zip(parties, encoders, strict=True)]
+    """Return the features of each party's rows, by its encoders."""
+    return [
+        encode_frame(party.frame, party_encoders).columns
+        for party, party_encoders in zip(parties, encoders, strict=True)
+    ]
 
 
 def compute_metrics(

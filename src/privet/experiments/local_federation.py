@@ -4,11 +4,7 @@
     FOLDER/dealer/     its keys
     FOLDER/bank/       its keys, party.toml, train.csv, new.csv, and later models
 
-The processes are those of the command line, so what runs here is what runs on four machines.
-
-Whoever listens does so a moment after its port was found to be free, and meanwhile somebody else
-may take it. So ports come from below those that systems give to outgoing connections, and every
-process has a block of them for itself: it holds the first for as long as it lives.
+The processes are those of the command line, as in a federation on several machines.
 """
 
 from __future__ import annotations
@@ -43,9 +39,13 @@ _BLOCKS = range(20_000, 32_000, _BLOCK)
 
 
 def find_free_ports(count: int) -> list[int]:
-    """Return ports on this machine that nobody listens on, and that nobody else is given.
+    """Return free ports on this machine that no other process receives.
 
-    They are given in turn: several federations may be made before anybody listens.
+    A member listens only some time after its port was found to be free; meanwhile another process
+    could take the port. Ports are therefore below those that systems assign to outgoing
+    connections, and each process reserves a block of them, whose first port it holds while it
+    lives. The ports of a block are returned in turn, since several federations can be created
+    before any member listens.
     """
     block = _reserve_block(os.getpid())
     ports: list[int] = []
@@ -65,7 +65,7 @@ def find_free_ports(count: int) -> list[int]:
 
 @cache
 def _reserve_block(process: int) -> deque[int]:
-    """Return the block of a process; one that it inherited by a fork is not its own."""
+    """Reserve a block of ports; the cache key is the process, since a fork inherits the cache."""
     for first in random.SystemRandom().sample(_BLOCKS, len(_BLOCKS)):
         with suppress(UnavailableError):
             atexit.register(listen(port=first).close)
@@ -86,39 +86,39 @@ class LocalFederation:
 
     @property
     def job_path(self) -> Path:
-        """The job, which all share."""
+        """The path of the job, which all members share."""
         return self.folder / "job.toml"
 
     @property
     def member_names(self) -> tuple[str, ...]:
-        """The participants and the dealers."""
+        """The names of the participants and the dealers."""
         return (*self.party_names, *self.dealer_names)
 
     @property
     def dealer_names(self) -> tuple[str, ...]:
-        """The dealer, or all three."""
+        """The names of the dealer, or of all three dealers."""
         return make_dealer_names(self.n_dealers)
 
     @property
     def recipient(self) -> str:
-        """The active participant."""
+        """The recipient of predictions: the active participant."""
         return self.party_names[-1]
 
     def get_part_path(self, name: str) -> Path:
-        """Return where a participant keeps its part of the model."""
+        """Return the path of a participant's part of the model."""
         return self.folder / name / "models" / "rehearsal.part"
 
     def get_report_path(self, name: str, command: str) -> Path:
-        """Return where a participant writes what a command took."""
+        """Return the path of a participant's report of a command."""
         return self.folder / name / f"{command}.report.json"
 
     @property
     def predictions_path(self) -> Path:
-        """Where the recipient gets predictions."""
+        """The path of the predictions, at the recipient."""
         return self.folder / self.recipient / "predictions.csv"
 
     def write_tables(self, train_rows: Frame, new_rows: Frame, label: str = "label") -> None:
-        """Write every participant's columns; the last one gets the labels."""
+        """Write the columns of every participant; the last one receives the labels."""
         if self.folder.exists() and any(self.folder.iterdir()):
             raise UnavailableError(f"{self.folder}: is not empty; give the name of a new folder")
         for rows, file in ((train_rows, "train.csv"), (new_rows, "new.csv")):
@@ -132,7 +132,7 @@ class LocalFederation:
         _write_csv(self.folder / self.recipient / "truth.csv", truth, label)
 
     def write_configuration(self, task: str, params: Mapping[str, Any], **job: str | int) -> None:
-        """Make everybody's keys, the participants' files and the job."""
+        """Create the keys of all members, the participants' party.toml, and the job."""
         fingerprints = {
             name: create_identity(name, make_folder(self.folder / name)).fingerprint
             for name in self.member_names
@@ -149,21 +149,23 @@ class LocalFederation:
         lines += [f"{key} = {json.dumps(value)}" for key, value in job.items()]
         lines += ["", "[params]", *(f"{key} = {value}" for key, value in params.items())]
         for name in (*self.dealer_names, *self.party_names):
-            one = name in self.dealer_names and self.n_dealers == 1
+            single_dealer = name in self.dealer_names and self.n_dealers == 1
             lines += ["", "[[dealers]]" if name in self.dealer_names else "[[participants]]"]
-            lines[-1] = "[dealer]" if one else lines[-1]
-            lines += [] if one else [f'name = "{name}"']
+            lines[-1] = "[dealer]" if single_dealer else lines[-1]
+            lines += [] if single_dealer else [f'name = "{name}"']
             lines += ['role = "active"'] if name == self.recipient else []
             lines += [f'address = "{addresses[name]}"', f'fingerprint = "{fingerprints[name]}"']
         self.job_path.write_text("\n".join(lines) + "\n")
 
     def make_command(self, name: str, command: str, *options: str) -> list[str]:
-        """Return the command line of one role: a dealer's, or to train, predict, serve or `ui`."""
+        """Return the command line of a dealer, or of a participant's command."""
         folder = self.folder / name
         if name in self.dealer_names:
             keys = (f"--key={folder / f'{name}.key'}", f"--certificate={folder / f'{name}.crt'}")
-            said = (f"--name={name}",) if self.n_dealers > 1 else ()
-            return _make_privet_command("dealer", f"--job={self.job_path}", *said, *keys, *options)
+            dealer_name = (f"--name={name}",) if self.n_dealers > 1 else ()
+            return _make_privet_command(
+                "dealer", f"--job={self.job_path}", *dealer_name, *keys, *options
+            )
         party, report = (
             f"--party={folder / 'party.toml'}",
             f"--report={self.get_report_path(name, command)}",
@@ -179,7 +181,7 @@ class LocalFederation:
         return _make_privet_command("predict", party, report, *rows, *out, *options)
 
     def start_process(self, name: str, command: str, *options: str) -> subprocess.Popen[str]:
-        """Start one role as a process."""
+        """Start the process of a member."""
         return subprocess.Popen(  # noqa: S603
             self.make_command(name, command, *options),
             stdout=subprocess.PIPE,
@@ -191,7 +193,7 @@ class LocalFederation:
     def run_command(
         self, command: str, *options: str, timeout: float | None = None
     ) -> dict[str, CompletedProcess]:
-        """Run all roles to their ends, and return how each ended."""
+        """Run the processes of all members until they end, and return their results."""
         with ExitStack() as stack:
             running = {}
             for name in self.member_names:
@@ -202,14 +204,14 @@ class LocalFederation:
                 out, err = running[name].communicate(timeout=timeout)
                 return CompletedProcess(running[name].returncode, out, err)
 
-            # All at once: one whose output nobody reads would wait, and all others for it.
+            # Read all outputs at once: a process with a full pipe blocks, and with it all others.
             with ThreadPoolExecutor(len(running)) as pool:
                 return dict(zip(running, pool.map(wait_for_exit, running), strict=True))
 
 
 @dataclass(frozen=True)
 class CompletedProcess:
-    """How a process ended."""
+    """The exit code and output of a process."""
 
     return_code: int
     stdout: str = field(repr=False)

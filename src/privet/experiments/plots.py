@@ -1,8 +1,8 @@
 """Plots of models, losses, importances and comparisons, with matplotlib.
 
-All figures look alike. A protocol has one colour, wherever it is drawn. Legends stand beside the
-data, and axes that count have whole numbers. SVG files have no background, and their text and axes
-are dark or light as the reader's page asks for.
+All plots have the same style. Each protocol has one colour in all plots. Legends are outside of
+the data, and axes of counts have integer ticks. SVG files have no background, and their text and
+axes are dark or light, depending on the colour scheme of the reader's page.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from privet.experiments.comparison import Comparison, Measurement
 from privet.filesystem import check_writable, make_folder, write_atomically
 
 DARK_INK = "#202225"
-"""Text and axes, on a light page."""
+"""The colour of text and axes on a light page."""
 LIGHT_INK = "#d8dbe0"
-"""The same, on a dark one."""
+"""The colour of text and axes on a dark page."""
 PROTOCOL_COLOURS = {
     "masked": "#1b83c9",
     "paper": "#d55e00",
     "plain": "#8a8f98",
     "catboost": "#009e73",
 }
-"""Of protocols, and of what they are compared with: after Okabe and Ito, so that all can tell them
-apart, and none too dark or too light for a page of either kind."""
+"""The colours of protocols and of CatBoost: based on Okabe and Ito's, which readers with colour
+blindness can distinguish, and legible on light and dark pages."""
 POSITIVE_COLOUR, NEGATIVE_COLOUR = "#56b4e9", "#e69f00"
-"""What adds to a score or speaks for something, and what takes from it."""
+"""The colours of values that increase a score, and of values that decrease it."""
 _THEME = (
     f"svg{{color: {DARK_INK}}}"
     f"@media (prefers-color-scheme: dark){{svg{{color: {LIGHT_INK}}}}}"
@@ -45,7 +45,7 @@ _THEME = (
 
 
 def check_matplotlib() -> None:
-    """Raise UnavailableError unless figures can be drawn."""
+    """Raise UnavailableError unless matplotlib is installed."""
     if importlib.util.find_spec("matplotlib") is None:
         raise UnavailableError(
             "matplotlib, which draws figures, is not installed: pip install 'privet[plot]'"
@@ -54,11 +54,11 @@ def check_matplotlib() -> None:
 
 @contextlib.contextmanager
 def apply_style() -> Iterator[None]:
-    """Draw as all our figures are drawn."""
+    """Apply the common style of all plots."""
     import matplotlib as mpl
 
-    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    look: Any = {
+    ink_keys = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    style: Any = {
         "svg.hashsalt": "privet",
         "font.size": 9,
         "axes.facecolor": "none",
@@ -67,38 +67,38 @@ def apply_style() -> Iterator[None]:
         "grid.color": "#8a8f98",
         "grid.alpha": 0.3,
         "legend.frameon": False,
-        **dict.fromkeys(inked, DARK_INK),
+        **dict.fromkeys(ink_keys, DARK_INK),
     }
-    with mpl.rc_context(look):
+    with mpl.rc_context(style):
         yield
 
 
 def render_figure(figure: Any, image_format: str = "svg") -> bytes:
-    """Return a figure as a file's content, `svg` or `png`."""
+    """Return a figure as the content of an `svg` or `png` file."""
     file = io.BytesIO()
     if image_format != "svg":
         figure.savefig(file, format=image_format, facecolor="white")
         return file.getvalue()
     figure.savefig(file, format=image_format, facecolor="none", metadata={"Date": None})
     drawn = file.getvalue().decode().replace(DARK_INK, "currentColor")
-    assert "*{stroke-linejoin" in drawn, "matplotlib writes its style in another way"
+    assert "*{stroke-linejoin" in drawn, "matplotlib has changed the style element of its SVG files"
     return drawn.replace("*{stroke-linejoin", _THEME, 1).encode()
 
 
 def put_legend_above(axes: Any, columns: int = 1) -> None:
-    """Put a legend above the axes, where no data are."""
+    """Put a legend above the axes, outside of the data."""
     axes.legend(
         loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=columns, fontsize=8, borderpad=0.2
     )
 
 
 def use_integer_ticks(axis: Any, values: Iterable[float] = ()) -> None:
-    """Have whole numbers on an axis: the values that there are, unless they are too close."""
+    """Use integer ticks on an axis: the given values, unless their labels would overlap."""
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     ticks = sorted({*values})
-    room = (ticks[-1] - ticks[0]) * len(f"{ticks[-1]:,.0f}") / 40 if ticks else 0
-    close = any(high - low < room for low, high in pairwise(ticks))
+    label_width = (ticks[-1] - ticks[0]) * len(f"{ticks[-1]:,.0f}") / 40 if ticks else 0
+    close = any(high - low < label_width for low, high in pairwise(ticks))
     if ticks and not close and all(float(tick).is_integer() for tick in ticks):
         axis.set_ticks(ticks)
     else:
@@ -107,7 +107,7 @@ def use_integer_ticks(axis: Any, values: Iterable[float] = ()) -> None:
 
 
 def use_log_scale(axes: Any, axis_names: str) -> None:
-    """Make axes logarithmic, `x`, `y` or `xy`, with numbers that people write."""
+    """Make axes logarithmic, `x`, `y` or `xy`, with plain decimal tick labels."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     for name in axis_names:
@@ -120,14 +120,14 @@ def use_log_scale(axes: Any, axis_names: str) -> None:
 
 
 _MAX_LABELLED_COLUMNS = 8
-"""Leaf values are written into grids of up to so many columns."""
+"""The most columns of a grid whose cells contain the leaf values as text."""
 _MAX_FEATURES = 40
 
 
 def plot_model(
     summary: ModelSummary, folder: str | Path, losses: Sequence[float] = ()
 ) -> list[Path]:
-    """Draw what is seen of a model into a folder, as SVG; return the files."""
+    """Write plots of a model summary to a folder, as SVG; return their paths."""
     check_matplotlib()
     digits = len(str(len(summary.tables)))
     with apply_style():
@@ -135,9 +135,9 @@ def plot_model(
         if losses:
             figures["loss"] = _draw_losses(losses)
         paths = [_write(Path(folder), name, figure) for name, figure in figures.items()]
-        for number, tests in enumerate(summary.tables, start=1):
+        for number, splits in enumerate(summary.tables, start=1):
             values = None if summary.leaf_values is None else summary.leaf_values[number - 1]
-            figure = _draw_table(f"table {number}", tests, values, summary.outputs)
+            figure = _draw_table(f"table {number}", splits, values, summary.outputs)
             paths.append(_write(Path(folder), f"table-{number:0{digits}}", figure))
     return paths
 
@@ -151,10 +151,10 @@ def _write(folder: Path, name: str, figure: Any) -> Path:
 def _draw_table(
     title: str, splits: Sequence[SplitSummary], values: FloatArray | None, outputs: Sequence[str]
 ) -> Any:
-    """Draw a table: its first tests choose a row of leaves, the others a column.
+    """Draw a table as a grid of leaves: its first splits select the row, the others the column.
 
-    `values`, if they are known, are those of each output, (outputs, 2^depth); `outputs` are their
-    names.
+    `values` are the leaf values, (outputs, 2^depth), if known; `outputs` are the names of the
+    outputs.
     """
     from matplotlib.figure import Figure
 
@@ -162,12 +162,12 @@ def _draw_table(
     rows, columns = 1 << by_row, 1 << (len(splits) - by_row)
     n_grids = 1 if values is None else len(values)
     width, height = max(5.0, 0.7 * columns), max(1.2, 0.4 * rows)
-    head = 0.5 + 0.18 * len(splits)
-    figure = Figure(figsize=(width, head + n_grids * (height + 0.5)), layout="constrained")
+    title_height = 0.5 + 0.18 * len(splits)
+    figure = Figure(figsize=(width, title_height + n_grids * (height + 0.5)), layout="constrained")
     lines = [f"{'row' if k < by_row else 'column'}: {t.text}" for k, t in enumerate(splits)]
     figure.suptitle("\n".join([title, *lines]), x=0.02, ha="left", parse_math=False)
-    every = figure.subplots(n_grids, 1, squeeze=False)[:, 0]
-    for output, axes in enumerate(every):
+    all_axes = figure.subplots(n_grids, 1, squeeze=False)[:, 0]
+    for output, axes in enumerate(all_axes):
         axes.set_xticks(
             range(columns), [format_leaf_path(k, len(splits) - by_row) for k in range(columns)]
         )
@@ -181,7 +181,7 @@ def _draw_table(
 
 
 def _draw_leaves(axes: Any, rows: int, columns: int, leaves: FloatArray | None) -> None:
-    """Fill a grid: blue raises a score, yellow lowers it. Without values it stays empty."""
+    """Fill a grid: blue increases a score, yellow decreases it. Without values, leave it empty."""
     from matplotlib.colors import LinearSegmentedColormap
 
     scale = LinearSegmentedColormap.from_list(
@@ -233,7 +233,7 @@ _BASELINE_COLOUR, _GAIN_COLOUR = DARK_INK, POSITIVE_COLOUR
 
 
 def check_plot_path(path: str | Path) -> None:
-    """Raise an error unless a figure can be drawn there, before minutes go into it."""
+    """Raise an error unless a plot can be written to the path, before a long computation."""
     if Path(path).suffix.lower() not in PLOT_FORMATS:
         raise ParameterError(f"plot: {path} ends in none of {', '.join(PLOT_FORMATS)}")
     check_matplotlib()
@@ -241,7 +241,7 @@ def check_plot_path(path: str | Path) -> None:
 
 
 def plot_comparison(comparison: Comparison, path: str | Path) -> None:
-    """Draw a comparison as SVG or PNG, by the name of the file."""
+    """Write a plot of a comparison as SVG or PNG, by the file's suffix."""
     check_plot_path(path)
     from matplotlib.figure import Figure
 
@@ -270,7 +270,7 @@ def plot_comparison(comparison: Comparison, path: str | Path) -> None:
 
 
 def _draw_intervals(axes: Any, measurements: Sequence[Measurement | None]) -> None:
-    """Draw each mean with its interval in a row of its own; leave out what is undefined."""
+    """Draw each mean with its interval in a separate row; skip undefined ones."""
     axes.grid(axis="x")
     axes.locator_params(axis="x", nbins=6)
     for row, value in enumerate(measurements):

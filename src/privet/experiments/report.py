@@ -1,4 +1,4 @@
-"""The report of an experiment: what was run, what came out, what it cost."""
+"""The report of an experiment: its settings, metrics and cost."""
 
 from __future__ import annotations
 

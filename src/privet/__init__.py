@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from privet.runtime.local.launcher import Outcome, simulate
     from privet.spec.params import Params
 
-# These come when they are first asked for: with them come numpy, scikit-learn, TLS and processes,
-# whose seconds of importing a command that does not need them should not spend.
+# Imported on first use: they import numpy, scikit-learn, TLS and multiprocessing, which takes
+# seconds that a command without need of them should not spend.
 _LAZY_IMPORTS = {
     "DATASETS": "privet.data.datasets",
     "Comparison": "privet.experiments.comparison",

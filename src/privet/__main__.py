@@ -1,4 +1,4 @@
-"""The start of every process of the command line: `privet`, or `python -m privet`."""
+"""The entry point of the command line: `privet` and `python -m privet`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from privet.errors import EXIT_CODE_INTERRUPTED
 
 
 def main() -> None:
-    """Run the command line; an interrupt ends it quietly while it is still being imported, too."""
+    """Run the command line; exit quietly on an interrupt, even while modules are imported."""
     try:
         from privet.cli.app import main as run
 

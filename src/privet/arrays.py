@@ -1,4 +1,4 @@
-"""Names for the array types that cross module borders."""
+"""Array types that several modules use."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ import numpy.typing as npt
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IndexArray: TypeAlias = npt.NDArray[np.intp]
 IndexSelection: TypeAlias = slice | IndexArray
-"""Some of many, in rising order; a slice where that says it."""
+"""Selected indices in ascending order; a slice if one can express them."""
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 BucketArray: TypeAlias = npt.NDArray[np.uint8]

@@ -1,4 +1,4 @@
-"""What can go wrong that is not a bug of ours: each error says who, what, and what to do next.
+"""The errors that Privet raises on purpose, and the exit codes of its commands.
 
     PrivetError
     ├── InputError (also a ValueError)   something given by the user cannot be used
@@ -16,9 +16,10 @@
     ├── CorrelationError                 the dealer's randomness does not fit, or was used
     └── ResultError                      what was computed together cannot be
 
-Whom an error blames is not only in its words: `peer` and `step` say it to programs.
+Each message states the cause and what to do next. The attributes `peer` and `step` give programs
+the cause without parsing the message.
 
-What a process of the command line returns:
+Exit codes of the command line:
 
     0    done
     1    a bug of ours: please report it
@@ -40,35 +41,35 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 EXIT_CODE_INTERRUPTED: Final = 130
-"""The exit code of one that was asked to end."""
+"""The exit code of a process that a signal interrupted."""
 
 
 class PrivetError(Exception):
-    """The root of everything this package raises on purpose."""
+    """The base class of all errors that Privet raises on purpose."""
 
     exit_code: ClassVar[int] = 1
-    """What the process returns. Every kind that is raised has a code of its own."""
+    """The exit code of the process; a subclass without a code shares that of its parent."""
     peer: str | None = None
-    """Who is to blame, if it is one other participant or the dealer, and known."""
+    """The participant or dealer that caused the error; None if unknown or not a single one."""
     step: str | None = None
-    """Which step of the program it happened at, if it is known."""
+    """The protocol step at which the error occurred, if known."""
 
     @property
     def kind(self) -> str:
-        """The name of the kind above that it is of, for logs and for other processes.
+        """The name of the nearest error class of this module, for logs and other processes.
 
-        A module that has to tell cases apart may have a class of its own below one of these; who
-        reads a log knows only these.
+        Other modules derive their own classes to tell cases apart; logs name only the documented
+        classes of this module.
         """
         return next(each.__name__ for each in type(self).__mro__ if each.__module__ == __name__)
 
     def set_step_if_unknown(self, step: str) -> None:
-        """Note the step that it happened at, unless it is known already or there is none."""
+        """Set the step at which the error occurred, unless it is set already or `step` is empty."""
         self.step = self.step or step or None
 
 
 class InputError(PrivetError, ValueError):
-    """Something given by the user cannot be used as it is."""
+    """An input from the user cannot be used as it is."""
 
 
 class ParameterError(InputError):
@@ -84,29 +85,32 @@ class DataError(InputError):
 
 
 class ModelError(InputError):
-    """A model file cannot be read, or does not fit the data it is asked about."""
+    """A model file cannot be read, or does not fit the data to predict."""
 
     exit_code = 5
 
 
 class UnavailableError(PrivetError):
-    """Something outside this program (a data set, a directory, a disk) cannot be had."""
+    """A resource outside Privet (a data set, a directory, a disk, a server) is not available."""
 
     exit_code = 6
 
 
 class BusyError(UnavailableError):
-    """Another process of ours is at it already: it speaks for us, and we keep quiet."""
+    """Another local process already runs the job in this folder.
+
+    That process reports for this participant, so this one sends nothing to its peers.
+    """
 
 
 class PeerError(PrivetError):
-    """Another participant failed. The session is over: nothing is retried under old masks."""
+    """Another participant failed. The session ends: no step is retried under used masks."""
 
     exit_code = 7
     cause_rank: int = 0
-    """How likely the peer only failed because another one did (`transport.connection.Doubt`)."""
+    """How likely another peer caused this failure (`transport.connection.CauseRank`)."""
     display_name: str | None = None
-    """What the peer is called in words, if its name says too little."""
+    """The name of the peer in messages, if `peer` alone is unclear."""
 
     def __init__(self, peer: str | None, problem: str, step: str | None = None) -> None:
         super().__init__(peer, problem)
@@ -115,33 +119,33 @@ class PeerError(PrivetError):
         self.step = step or None
 
     def __str__(self) -> str:
-        who = self.display_name or self.peer
-        return self.problem if who is None else f"{who}: {self.problem}"
+        name = self.display_name or self.peer
+        return self.problem if name is None else f"{name}: {self.problem}"
 
 
 class PeerLostError(PeerError):
-    """A peer's connection closed, or could not be made."""
+    """The connection to a peer closed, or could not be established."""
 
 
 class PeerFailedError(PeerLostError):
-    """A peer cannot take part: it says so, or what answers in its place is not the agreed one."""
+    """A peer cannot join: it reported a failure, or its certificate is not the agreed one."""
 
     def __init__(self, peer: str, problem: str, peer_exit_code: int = PeerError.exit_code) -> None:
         super().__init__(peer, problem)
         self.peer_exit_code = peer_exit_code
-        """The exit code that tells in which kind of way it failed."""
+        """The exit code of the kind of error that the peer reported."""
 
 
 class PeerSilentError(PeerError):
-    """Nothing was heard from a peer for longer than the deadline, not even a sign of life."""
+    """A peer sent nothing within the deadline, not even a heartbeat."""
 
 
 class PeerMisbehavedError(PeerError):
-    """A peer sent bytes that are no frame, or a frame that is not the one due at this step."""
+    """A peer sent an invalid frame, or a frame that is not the one due at this step."""
 
 
 class DisagreementError(PrivetError):
-    """Participants differ in what they must agree on: the message says who has what."""
+    """Participants differ in a setting they must agree on: the message names each value."""
 
     exit_code = 9
 
@@ -158,7 +162,7 @@ class CorrelationError(PrivetError):
 
 
 class ResultError(PrivetError):
-    """What the participants computed together is out of all bounds: nothing is built on it."""
+    """A jointly computed result is out of bounds and is discarded."""
 
     exit_code = 10
 

@@ -1,10 +1,10 @@
-"""Atomic writes, disk space, and locks that allow one run of a job in a folder.
+"""Atomic writes, disk space checks, and locks that allow one run of a job in a folder.
 
-A service of the job may run beside a training, which makes its next model, and so may a prediction:
-each of them has a lock of its own. Two of a kind would take the same seat among the others.
+Training, prediction and serving have separate locks, because a service or a prediction can run
+while the next model is trained. Two runs of one purpose would connect as the same participant.
 
-The system lets a lock go when its process ends, however that ends: there is nothing to clean up
-after a power cut, and a file that is left over locks nobody out.
+The operating system releases a lock when its process ends for any reason, so a lock file that is
+left over, such as after a power cut, blocks no later run.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Literal
 from privet.errors import BusyError, UnavailableError
 
 _TOKEN_BYTES = 4
-"""Of a file that is being written, behind its name."""
+"""The length of the random suffix of a temporary file."""
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise UnavailableError unless a file could be written there, before hours go into it."""
+    """Raise UnavailableError unless `path` can be written; call it before a long computation."""
     path = Path(path).resolve()
     if path.exists() and not path.is_file():
         raise UnavailableError(f"{path} is not a file but something else; give another name")
@@ -37,18 +37,19 @@ def check_writable(path: str | Path) -> None:
 
 
 def prepare_output(path: str | Path) -> None:
-    """See that a file could be written there; remove what a killed process has left of it.
+    """Check that a file can be written; remove temporary files that a killed process left.
 
-    For the start of a command: whoever writes the same file meanwhile would lose it.
+    Only for the start of a command: it also removes the temporary file of a process that is
+    writing the same path.
     """
     check_writable(path)
     path = Path(path).resolve()
-    for left in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 2 * _TOKEN_BYTES}"):
-        remove_file(left)
+    for leftover in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 2 * _TOKEN_BYTES}"):
+        remove_file(leftover)
 
 
 def check_free_space(folder: Path, nbytes: int) -> None:
-    """Raise UnavailableError unless so many bytes can be written to a directory."""
+    """Raise UnavailableError unless `nbytes` bytes are free in a directory."""
     free = shutil.disk_usage(folder).free
     if free < nbytes:
         raise UnavailableError(
@@ -58,7 +59,7 @@ def check_free_space(folder: Path, nbytes: int) -> None:
 
 
 def make_folder(folder: str | Path) -> Path:
-    """Return a directory that exists and can be written to; make it if need be."""
+    """Create a directory unless it exists; raise UnavailableError unless it is writable."""
     folder = Path(folder)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -70,7 +71,7 @@ def make_folder(folder: str | Path) -> Path:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file that is not needed any more."""
+    """Remove a file if it exists; raise UnavailableError if that fails."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -78,12 +79,12 @@ def remove_file(path: Path) -> None:
 
 
 def write_atomically(path: str | Path, content: bytes, *, private: bool = False) -> None:
-    """Write a file so that its name always stands for a whole one: the old or the new.
+    """Replace a file atomically: a reader sees the old content or the new, never a mixture.
 
-    A private one can be read by its owner alone.
+    Only its owner can read a private file.
     """
     check_writable(path)
-    path = Path(path).resolve()  # through links, so that they stay
+    path = Path(path).resolve()  # follow symbolic links instead of replacing them
     part = path.with_name(f".{path.name}.{secrets.token_hex(_TOKEN_BYTES)}")
     try:
         descriptor = os.open(
@@ -97,15 +98,15 @@ def write_atomically(path: str | Path, content: bytes, *, private: bool = False)
         _sync_directory(path.parent)
     except OSError as error:
         raise UnavailableError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:  # an interrupt, too, leaves nothing behind
+    finally:  # also after an interrupt
         part.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def remove_on_failure() -> Iterator[list[Path]]:
-    """Yield a list for the names of new files, which are removed again if not all can be made.
+    """Yield a list of new files, all of which are removed if the block fails.
 
-    A name goes into the list before its file is made.
+    The caller appends a path before it creates the file.
     """
     new: list[Path] = []
     try:
@@ -117,9 +118,9 @@ def remove_on_failure() -> Iterator[list[Path]]:
 
 
 def append_durably(path: Path, end: int, content: bytes) -> None:
-    """Write bytes behind the first `end` of a file, and wait until they are on disk.
+    """Write bytes after the first `end` bytes of a file, and wait until they are on disk.
 
-    What lies behind these already, of a write that was cut short, is cut off.
+    Bytes already after `end`, from an interrupted write, are truncated.
     """
     try:
         with path.open("r+b") as file:
@@ -133,7 +134,7 @@ def append_durably(path: Path, end: int, content: bytes) -> None:
 
 
 def _sync_directory(folder: Path) -> None:
-    """Make sure that a new name in a directory survives a power cut."""
+    """Flush a directory, so that a new name in it survives a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -142,8 +143,7 @@ def _sync_directory(folder: Path) -> None:
 
 
 LockPurpose = Literal["train", "predict", "serve"]
-"""What a folder is locked for: to train, align or write the table anew; to predict or export a
-model; to serve it."""
+"""The purpose of a lock: "train" also covers alignment and sharding, "predict" also export."""
 _PURPOSE_TEXTS: dict[LockPurpose, str] = {
     "train": "works there for the job",
     "predict": "predicts or exports there for the job",
@@ -153,18 +153,18 @@ _PURPOSE_TEXTS: dict[LockPurpose, str] = {
 
 @contextlib.contextmanager
 def lock_job(folder: str | Path, job_name: str, purpose: LockPurpose = "train") -> Iterator[None]:
-    """Have a folder to ourselves, as far as one job goes; raise BusyError if it is taken."""
+    """Lock a folder for one job and purpose; raise BusyError if another process holds the lock."""
     path = _make_lock_path(make_folder(folder), job_name, purpose)
     descriptor = _acquire_lock(path, f"{_PURPOSE_TEXTS[purpose]} {job_name!r}")
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)  # before it is let go: whoever waits for it looks again
+        path.unlink(missing_ok=True)  # before the release: a waiting process then opens a new file
         os.close(descriptor)
 
 
 def find_lock_holder(folder: str | Path, job_name: str, purpose: LockPurpose) -> str | None:
-    """Return the number of the process that has a lock; None if nobody has."""
+    """Return the id of the process that holds a lock; None if no process does."""
     try:
         descriptor = os.open(_make_lock_path(Path(folder), job_name, purpose), os.O_RDONLY)
     except OSError:
@@ -193,15 +193,15 @@ def _acquire_lock(path: Path, holder_text: str) -> int:
         descriptor = _open(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_same_file(descriptor, path):  # and not removed by who had it before
+            if _is_same_file(descriptor, path):  # the previous holder may have removed it
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, str(os.getpid()).encode())
                 return descriptor
         except BlockingIOError:
-            process = _read(descriptor)
+            holder = _read(descriptor)
             os.close(descriptor)
             raise BusyError(
-                f"{path.parent}: process {process} {holder_text}: wait until it has ended, or stop "
+                f"{path.parent}: process {holder} {holder_text}: wait until it has ended, or stop "
                 "it"
             ) from None
         except OSError as error:
@@ -218,7 +218,7 @@ def _open(path: Path) -> int:
 
 
 def _is_same_file(descriptor: int, path: Path) -> bool:
-    """Tell whether a file is still the one of that name."""
+    """Tell whether an open file is still the one at `path`."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Checked values: frozen, typed, unknown keys refused, every complaint with its key."""
+"""Validated values: frozen, strictly typed, without unknown keys; every error names its key."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ else:
     import tomli as tomllib
 
 _MAX_REPORTED_ERRORS = 5
-_MAX_FILE_BYTES = 1 << 24  # of a file that a person writes
+_MAX_FILE_BYTES = 1 << 24  # for files written by people
 
 
 class StrictSchema(BaseModel):
-    """Values that do not change, of the types they are declared with, and no others.
+    """The base of immutable models that accept exactly the declared keys and types.
 
-    The base of what a person configures and of what a file or a message holds; these differ in how
-    they are read, and in the error that a bad value raises.
+    Configuration, files and messages derive from it; they differ in how they are read, and in the
+    error that an invalid value raises.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Config(StrictSchema):
-    """The base of everything a person configures: read from TOML, refused by ParameterError."""
+    """The base of all configuration: read from TOML; an invalid value raises ParameterError."""
 
     def __init__(self, /, **values: Any) -> None:
         try:
@@ -44,12 +44,12 @@ class Config(StrictSchema):
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> Self:
-        """Make one from values whose types are not known."""
+        """Create an instance from values of unknown types."""
         return cls(**values)
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Read one from a TOML file; every complaint names the file."""
+        """Read an instance from a TOML file; every error names the file."""
         _, values = read_toml(path)
         try:
             return cls.parse(values)
@@ -58,12 +58,12 @@ class Config(StrictSchema):
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return what a text in TOML says; raise ValueError if it is none."""
+    """Parse TOML text; raise ValueError if it is not valid TOML."""
     return tomllib.loads(text)
 
 
 def read_toml(path: str | Path) -> tuple[str, dict[str, Any]]:
-    """Return the text of a TOML file and its values; every complaint names the file."""
+    """Return the text of a TOML file and its values; every error names the file."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(_MAX_FILE_BYTES + 1)
@@ -71,7 +71,7 @@ def read_toml(path: str | Path) -> tuple[str, dict[str, Any]]:
             raise ParameterError(f"{path}: is too long for such a file; is it another one?")
         text = content.decode()
         values = parse_toml(text)
-        if "\\u0000" in json.dumps(values, default=str):  # no name or path may have one
+        if "\\u0000" in json.dumps(values, default=str):  # not valid in a name or path
             raise ParameterError(f"{path}: holds a character of code 0; leave it out")
         return text, values
     except OSError as error:
@@ -85,18 +85,18 @@ def read_toml(path: str | Path) -> tuple[str, dict[str, Any]]:
 
 
 def is_printable(text: str) -> bool:
-    """Tell whether a name can stand in a message, a table and another participant's terminal."""
+    """Tell whether a name is safe to show in messages, tables and other participants' terminals."""
     return text.isprintable() and bool(text.strip())
 
 
 def quote_untrusted(text: object, max_length: int = 80) -> str:
-    """Return what somebody else wrote, fit to be shown: short, and without control characters."""
+    """Return untrusted text in a form safe to show: shortened, without control characters."""
     shown = str(text)[:max_length]
     return shown if shown.isprintable() else repr(shown)
 
 
 def check_name(name: str) -> None:
-    """Raise ParameterError unless a name can stand in file names, certificates and messages."""
+    """Raise ParameterError unless a name is valid in file names, certificates and messages."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
         raise ParameterError(
             f"name: {name!r} is none: up to 64 of A-Z, a-z, 0-9, '_', '.' and '-', "
@@ -105,30 +105,30 @@ def check_name(name: str) -> None:
 
 
 def format_validation_error(error: ValidationError) -> str:
-    """Say in one line which keys are wrong, how, and what was given."""
-    complaints = []
+    """Return one line that lists the invalid keys, the errors and the values found."""
+    messages = []
     details = error.errors(include_url=False)
     for detail in details[:_MAX_REPORTED_ERRORS]:
-        where = ".".join(str(part) for part in detail["loc"]) or "the whole"
+        key = ".".join(str(part) for part in detail["loc"]) or "the whole"
         message = detail["msg"][:1].lower() + detail["msg"][1:]
         if detail["type"] == "extra_forbidden":
-            complaints.append(f"{where}: is not known")
+            messages.append(f"{key}: is not known")
         elif detail["type"] == "missing":
-            complaints.append(f"{where}: is required")
+            messages.append(f"{key}: is required")
         elif detail["type"] == "value_error":
-            complaints.append(_format_check_error(detail["loc"], detail["ctx"]["error"]))
+            messages.append(_format_check_error(detail["loc"], detail["ctx"]["error"]))
         else:
-            complaints.append(f"{where}: {message}, got {_abbreviate(detail['input'])}")
+            messages.append(f"{key}: {message}, got {_abbreviate(detail['input'])}")
     if len(details) > _MAX_REPORTED_ERRORS:
-        complaints.append(f"and {len(details) - _MAX_REPORTED_ERRORS} more")
-    return "; ".join(complaints)
+        messages.append(f"and {len(details) - _MAX_REPORTED_ERRORS} more")
+    return "; ".join(messages)
 
 
 def _format_check_error(path: tuple[int | str, ...], error: Exception) -> str:
-    """Say what a check of ours found, which names the key itself if it is one further inside."""
-    where = ".".join(str(part) for part in path)
-    joint = "." if isinstance(error, ParameterError) else ": "
-    return f"{where}{joint}{error}" if where else str(error)
+    """Return the message of one of our validators; a nested ParameterError starts with its key."""
+    key = ".".join(str(part) for part in path)
+    separator = "." if isinstance(error, ParameterError) else ": "
+    return f"{key}{separator}{error}" if key else str(error)
 
 
 def _abbreviate(value: object) -> str:

@@ -1,3 +1,3 @@
-"""The version of this software, in the one place that states it."""
+"""The version of Privet, stated here only."""
 
 __version__ = "0.1.0"

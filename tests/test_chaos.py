@@ -1,4 +1,4 @@
-"""A few interruptions of a whole federation; `make test-chaos` has all kinds of them."""
+"""A few interruptions of a whole federation; `make test-chaos` runs all kinds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STRIKES = [
 ]
 
 
-def test_a_federation_that_is_interrupted_ends_as_if_it_was_not(tmp_path: Path) -> None:
+def test_interrupted_federation_gives_the_same_result(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=12)
     relays = Relays(local)
     try:
@@ -35,15 +35,17 @@ def test_a_federation_that_is_interrupted_ends_as_if_it_was_not(tmp_path: Path) 
     assert not found[0].missed
 
 
-def test_progress_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All had five tables, and two began anew: what looks at the end must see that."""
+def test_lost_progress_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check reports a participant that starts again although all had five tables."""
     local = prepare(tmp_path)
     run(local, "train").checked()
     trial = Trial(local, plain_model(local), rows(2, 7), Relays(local))
     trial.relays.close()
-    said = {"bank": 5, "shop": 0}
-    ended = {n: SimpleNamespace(last={"resumed_from": done}) for n, done in said.items()}
-    monkeypatch.setattr(trial, "_end", lambda _: ([], ended))
+    resumed_from = {"bank": 5, "shop": 0}
+    processes = {
+        n: SimpleNamespace(last={"resumed_from": done}) for n, done in resumed_from.items()
+    }
+    monkeypatch.setattr(trial, "_end", lambda _: ([], processes))
     monkeypatch.setattr(trial, "_common_stage", lambda: 5)
     assert trial._train() == ["shop goes on after table 0 of 5"]
     assert trial._left_over() == []
@@ -51,7 +53,7 @@ def test_progress_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     assert trial._left_over() == ["bank is left with ['.rehearsal.part.1234']"]
 
 
-def test_all_kinds_are_drawn() -> None:
+def test_all_kinds_of_strikes_are_drawn() -> None:
     chance = random.Random(0)
     kinds = len(PHASES) * len(ACTIONS) * 3
     drawn = list(islice(deck(chance, ("a", "b", "c"), ("d",), 12), kinds))
@@ -60,7 +62,7 @@ def test_all_kinds_are_drawn() -> None:
     assert len(counted) == kinds
 
 
-def test_workers_are_drawn_where_they_are_there() -> None:
+def test_workers_are_struck_only_where_they_run() -> None:
     chance = random.Random(0)
     drawn = list(islice(deck(chance, ("a", "b"), ("d",), 12, ("a",)), 500))
     with_workers = [strike for strike in drawn if "a's workers" in strike.victims]
@@ -69,7 +71,7 @@ def test_workers_are_drawn_where_they_are_there() -> None:
     assert all("a" in strike.heads for strike in with_workers)
 
 
-def test_a_lost_worker_is_missed_and_its_process_is_gone(tmp_path: Path) -> None:
+def test_killed_worker_is_noticed_and_its_process_ends(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=12)
     change(local.job_path, ("task =", "shards = 2\ntask ="))
     party = local.folder / "bank" / "party.toml"
@@ -84,10 +86,10 @@ def test_a_lost_worker_is_missed_and_its_process_is_gone(tmp_path: Path) -> None
     assert not found.missed
 
 
-def test_what_went_wrong_is_on_the_page() -> None:
+def test_page_lists_problems() -> None:
     row = {"phase": "tables", "action": "kill", "seconds": 1.0, "what": "kill a", "problems": []}
-    bad = {**row, "action": "cut", "problems": ["b hangs"]}
-    found = {"federations": 1, "interruptions": [row, bad]}
+    failed = {**row, "action": "cut", "problems": ["b hangs"]}
+    found = {"federations": 1, "interruptions": [row, failed]}
     text = "\n".join(section({**found, "command": "c", "machine": "m", "date": "d"}))
     assert "**1 of 2 are good.**" in text
     assert "| tables | 1 of 1 | 0 of 0 | 0 of 0 | 0 of 1 | 1.0 |" in text

@@ -1,4 +1,4 @@
-"""A Dask cluster in processes of its own, whose members prove over TLS who they are."""
+"""A Dask cluster in separate processes, whose members authenticate over TLS."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from cryptography.x509.oid import NameOID
 
 from privet.experiments.local_federation import find_free_ports
 
-_PATIENCE = 60.0
+_TIMEOUT_SECONDS = 60.0
 
 
 class DaskCluster(AbstractContextManager["DaskCluster"]):
-    """A scheduler and its workers, with a CA and a certificate made for the occasion."""
+    """A scheduler and its workers, with a temporary CA and certificate."""
 
     def __init__(self, folder: Path, workers: int) -> None:
         folder.mkdir()
@@ -35,13 +35,13 @@ class DaskCluster(AbstractContextManager["DaskCluster"]):
         self.start()
 
     def start(self) -> None:
-        """Start the scheduler and its workers, or others in their place."""
+        """Start the scheduler and its workers, or their replacements."""
         self.scheduler = self._start("scheduler", "--host=127.0.0.1", f"--port={self._port}")
         self.workers = [self.start_worker() for _ in range(self._count)]
         self.await_workers()
 
     def start_worker(self) -> subprocess.Popen[bytes]:
-        """Start a worker, which goes when it is killed: no nanny starts it again."""
+        """Start a worker without a nanny, so that a killed worker does not restart."""
         return self._start("worker", self.address, "--no-nanny", "--nthreads=4")
 
     def await_workers(self) -> None:
@@ -53,12 +53,12 @@ class DaskCluster(AbstractContextManager["DaskCluster"]):
             tls_client_key=self._file("member.key"),
             require_encryption=True,
         )
-        until = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
         with distributed.Client(
-            self.address, security=keys, timeout=_PATIENCE, set_as_default=False
+            self.address, security=keys, timeout=_TIMEOUT_SECONDS, set_as_default=False
         ) as client:
             while len(client.scheduler_info(n_workers=-1)["workers"]) != self._count:
-                assert time.monotonic() < until, "the workers did not come"
+                assert time.monotonic() < deadline, "the workers did not register"
                 time.sleep(0.1)
 
     def as_toml(self) -> str:
@@ -77,29 +77,29 @@ class DaskCluster(AbstractContextManager["DaskCluster"]):
     def _file(self, name: str) -> str:
         return str(self._folder / name)
 
-    def _start(self, what: str, *options: str) -> subprocess.Popen[bytes]:
+    def _start(self, role: str, *options: str) -> subprocess.Popen[bytes]:
         keys = (
             f"--tls-ca-file={self._file('ca.pem')}",
             f"--tls-cert={self._file('member.pem')}",
             f"--tls-key={self._file('member.key')}",
         )
-        command = [sys.executable, "-m", "dask", what, *options, *keys, "--no-dashboard"]
-        with (self._folder / f"{what}.log").open("ab") as log:
+        command = [sys.executable, "-m", "dask", role, *options, *keys, "--no-dashboard"]
+        with (self._folder / f"{role}.log").open("ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)  # noqa: S603
         self._started.append(process)
         return process
 
 
 def _make_certificates(folder: Path) -> None:
-    """Write a CA, and one certificate by it that all members of the cluster have."""
+    """Write a CA and one certificate issued by it, which all cluster members share."""
     authority = ec.generate_private_key(ec.SECP256R1())
     member = ec.generate_private_key(ec.SECP256R1())
     for name, key, subject in (("ca", authority, "cluster"), ("member", member, "member")):
         now = datetime.datetime.now(datetime.timezone.utc)
         certificate = (
             x509.CertificateBuilder()
-            .subject_name(_named(subject))
-            .issuer_name(_named("cluster"))
+            .subject_name(_make_name(subject))
+            .issuer_name(_make_name("cluster"))
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - datetime.timedelta(minutes=5))
@@ -117,5 +117,5 @@ def _make_certificates(folder: Path) -> None:
         )
 
 
-def _named(name: str) -> x509.Name:
+def _make_name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

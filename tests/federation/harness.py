@@ -63,7 +63,7 @@ def prepare(
     dealers: int = 1,
     **job: str,
 ) -> LocalFederation:
-    """Write the files of a federation that learns to classify, or a number."""
+    """Write the files of a federation for a classification or a regression."""
     local = LocalFederation(folder, names, dealers)
     local.write_tables(rows(1, task=task), rows(2, 7, task))
     params = {"tables": tables, "depth": 2, "buckets": 8, "learning_rate": 1.0}
@@ -72,47 +72,47 @@ def prepare(
 
 
 def align(local: LocalFederation, minimum: int = 3, **ids: Any) -> None:
-    """Let a job align rows, and give everybody rows of its own, in an order of its own.
+    """Make a job align rows, and give each participant extra rows in a shuffled order.
 
-    Of the rows of a table, each participant lacks two, which all others have.
+    Each participant lacks two rows of each table, which all other participants have.
     """
-    terms = "".join(f"{key} = {value}\n" for key, value in {"minimum": minimum, **ids}.items())
-    change(local.job_path, ("[params]", f"align = true\n\n[ids]\n{terms}\n[params]"))
+    settings = "".join(f"{key} = {value}\n" for key, value in {"minimum": minimum, **ids}.items())
+    change(local.job_path, ("[params]", f"align = true\n\n[ids]\n{settings}\n[params]"))
     for number, name in enumerate(local.party_names):
         for file in ("train.csv", "new.csv"):
             path = local.folder / name / file
-            head, *lines = path.read_text().splitlines()
-            _, _, *others = lines[2 * number :] + lines[: 2 * number]
-            alone = [f"{name} {k},{line.split(',', 1)[1]}" for k, line in enumerate(others[:3])]
-            mixed = np.random.default_rng(number).permutation([*others, *alone]).tolist()
-            path.write_text("\n".join([head, *mixed]) + "\n")
+            header, *lines = path.read_text().splitlines()
+            _, _, *kept = lines[2 * number :] + lines[: 2 * number]
+            extra = [f"{name} {k},{line.split(',', 1)[1]}" for k, line in enumerate(kept[:3])]
+            shuffled = np.random.default_rng(number).permutation([*kept, *extra]).tolist()
+            path.write_text("\n".join([header, *shuffled]) + "\n")
 
 
 def common_rows(local: LocalFederation, file: str = "train.csv") -> dict[str, Frame]:
-    """Return the rows that all have, in the clear: each participant's, in one order."""
-    found = {}
+    """Return each participant's common rows in plaintext, in the same order."""
+    frames = {}
     for name in local.party_names:
         party = PartyConfig.load(local.folder / name / "party.toml")
         label = party.data.label if file == "train.csv" else None
         path = local.folder / name / file
-        found[name] = read_frame(path, id="id", label=label)
-    keys = [set(frame.ids.tolist()) for frame in found.values() if frame.ids is not None]
+        frames[name] = read_frame(path, id="id", label=label)
+    keys = [set(frame.ids.tolist()) for frame in frames.values() if frame.ids is not None]
     common = sorted(set.intersection(*keys))
-    for name, frame in found.items():
+    for name, frame in frames.items():
         assert frame.ids is not None
-        place = {key: row for row, key in enumerate(frame.ids.tolist())}
-        found[name] = frame.take(np.array([place[key] for key in common]))
-    return found
+        position = {key: row for row, key in enumerate(frame.ids.tolist())}
+        frames[name] = frame.take(np.array([position[key] for key in common]))
+    return frames
 
 
-def deal_for(
+def preprocess_offline(
     local: LocalFederation,
     done: int = 0,
     samples: int = N_SAMPLES,
     cuts: tuple[int, ...] | None = None,
     monotone: tuple[int, ...] | None = None,
 ) -> None:
-    """Deal ahead for a federation, and hand everybody its file."""
+    """Generate preprocessing files, and give each participant its file."""
     job, dealer = Job.read(local.job_path), local.folder / DEALER_NAME
     identity = load_identity(dealer / "dealer.key", dealer / "dealer.crt")
     folder = dealer / "dealt"
@@ -123,11 +123,11 @@ def deal_for(
     for path in generate_preprocessing_files(
         job, federation, identity, folder, samples, done, discard_event
     ):
-        path.replace(file_of(local, path.stem))
+        path.replace(preprocessing_file(local, path.stem))
 
 
-def file_of(local: LocalFederation, name: str) -> Path:
-    """Return where a participant expects its correlations, and see that it does."""
+def preprocessing_file(local: LocalFederation, name: str) -> Path:
+    """Return the path of a participant's preprocessing file; set it in party.toml if missing."""
     path = local.folder / name / "party.toml"
     if "correlations" not in path.read_text():
         change(path, ("[data]", f'correlations = "{name}.correlations"\n[data]'))
@@ -135,7 +135,7 @@ def file_of(local: LocalFederation, name: str) -> Path:
 
 
 def change(path: Path, *changes: tuple[str, str]) -> None:
-    """Replace text in a file, which must be there."""
+    """Replace text in a file, which must contain each old text."""
     text = path.read_text()
     for old, new in changes:
         assert old in text
@@ -145,16 +145,16 @@ def change(path: Path, *changes: tuple[str, str]) -> None:
 
 @dataclass
 class Run:
-    """What came out of each role: a result, or an error."""
+    """The result or error of each role, with its events."""
 
     results: dict[str, Any] = field(default_factory=dict)
     errors: dict[str, BaseException] = field(default_factory=dict)
     events: dict[str, list[Event]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-    """When each role ended, since those who start last have started."""
+    """Seconds until each role ended, since the start of the roles that start last."""
 
     def checked(self) -> dict[str, Any]:
-        """Return the results, if all have one."""
+        """Return the results; raise if a role failed."""
         for name, error in self.errors.items():
             raise AssertionError(f"{name} failed") from error
         return self.results
@@ -166,67 +166,68 @@ def run(
     *,
     jobs: Mapping[str, Path] | None = None,
     wait: float = 20.0,
-    tells: Mapping[str, EventHandler] | None = None,
+    handlers: Mapping[str, EventHandler] | None = None,
     absent: tuple[str, ...] = (),
     queue: RequestQueue | None = None,
     restart: bool = False,
     last: tuple[str, ...] = (),
     tables: Mapping[str, str] | None = None,
     explain: tuple[str, ...] = (),
-    patience: float = 60.0,
+    join_timeout: float = 60.0,
 ) -> Run:
-    """Run a command at everybody, with a job file or new rows of their own if so told.
+    """Run a command in all roles, with other job files or tables for some roles.
 
-    Those who start last do so once all others wait to be met. Some may ask for explanations.
+    The roles in `last` start once all other roles listen. The participants in `explain` request
+    explanations.
     """
-    found = Run()
+    outcome = Run()
     others = [name for name in local.member_names if name not in (*absent, *last)]
     waiting = {name: threading.Event() for name in others}
     started = time.monotonic()
 
     def role(name: str) -> Any:
-        def tell(event: Event) -> None:
-            found.events.setdefault(name, []).append(event)
+        def emit(event: Event) -> None:
+            outcome.events.setdefault(name, []).append(event)
             if event.kind == "listening" and name in waiting:
                 waiting[name].set()
-            if tells is not None and name in tells:
-                tells[name](event)
+            if handlers is not None and name in handlers:
+                handlers[name](event)
 
         folder = local.folder / name
         job = Job.read((jobs or {}).get(name, local.job_path))
         if name in local.dealer_names:
             keys = str(folder / f"{name}.key"), str(folder / f"{name}.crt")
-            with open_session(job, name, *keys, timeout=wait, emit=tell) as seat:
+            with open_session(job, name, *keys, timeout=wait, emit=emit) as member:
                 cluster = folder / "cluster.toml"
                 return run_dealer_session(
-                    seat, ClusterConfig.load(cluster) if cluster.exists() else None
+                    member, ClusterConfig.load(cluster) if cluster.exists() else None
                 )
         party = PartyConfig.load(folder / "party.toml")
         keys = party.key, party.certificate
-        with open_session(job, party.name, *keys, timeout=wait, emit=tell) as seat:
+        with open_session(job, party.name, *keys, timeout=wait, emit=emit) as member:
             if verb in ("train", "align"):
                 with lock_job(party.folder, job.name):
                     if verb == "align":
-                        return run_alignment(party, seat)
-                    return run_training(party, seat, restart=restart)
+                        return run_alignment(party, member)
+                    return run_training(party, member, restart=restart)
             file = load_local_part(party, local.get_part_path(name), None)
             if verb == "export":
-                return export_part(file, seat)
+                return export_part(file, member)
             table = folder / (
                 "train.csv" if verb == "serve" else (tables or {}).get(name, "new.csv")
             )
             frame = party.read_new_rows(job, file.encoders, table)
             if verb == "serve":
                 model = ServedModel(file, frame)
-                asked = queue if name == local.recipient else None
-                server = ServiceRunner(lambda: model, party.folder, asked, party.cluster)
-                server.run_session(seat)
+                requests = queue if name == local.recipient else None
+                server = ServiceRunner(lambda: model, party.folder, requests, party.cluster)
+                server.run_session(member)
                 return server.disclosures
             batch = BatchSource(
                 party.make_prediction_table_spec(table), local.get_part_path(name), party.cluster
             )
             return predict_batch(
-                file, frame, seat, party.folder, explain=name in explain, source=batch
+                file, frame, member, party.folder, explain=name in explain, source=batch
             )
 
     def guard(name: str, body: Callable[[str], Any]) -> None:
@@ -235,10 +236,10 @@ def run(
             assert all(event.wait(20) for event in waiting.values())
             started = time.monotonic()
         try:
-            found.results[name] = body(name)
+            outcome.results[name] = body(name)
         except BaseException as error:  # noqa: BLE001
-            found.errors[name] = error
-        found.seconds[name] = time.monotonic() - started
+            outcome.errors[name] = error
+        outcome.seconds[name] = time.monotonic() - started
 
     threads = [
         threading.Thread(target=guard, args=(name, role), daemon=True)
@@ -248,18 +249,18 @@ def run(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(patience)
+        thread.join(join_timeout)
         assert not thread.is_alive(), "a role hangs"
-    return found
+    return outcome
 
 
 def model_of(local: LocalFederation) -> Model:
-    """Return the model that the participants' parts make together."""
+    """Join the participants' model parts."""
     return join_parts([load_part(local.get_part_path(name)).part for name in local.party_names])
 
 
-def model_in_the_clear(local: LocalFederation, frames: Mapping[str, Frame]) -> Model:
-    """Return what training in the clear gives on these rows of each participant."""
+def train_in_plaintext(local: LocalFederation, frames: Mapping[str, Frame]) -> Model:
+    """Train in plaintext on these rows of each participant."""
     label = frames[local.recipient].label
     assert label is not None
     job = Job.read(local.job_path)

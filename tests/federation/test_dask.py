@@ -1,4 +1,4 @@
-"""Workers on Dask clusters as they are in earnest: processes, over TLS, that may be killed."""
+"""Workers on real Dask clusters: processes that communicate over TLS and can be killed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from privet.federation.monitoring.events import Event
 from tests.federation.dask_cluster import DaskCluster
 from tests.federation.harness import change, model_of, run
 from tests.federation.test_shards import prepare
-from tests.federation.test_training import plain_model, same_tests
+from tests.federation.test_training import plain_model, same_splits
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 TABLES = 12
 SECONDS = 15.0
-"""Within which all must end, on a busy machine."""
+"""All roles must end within this time, on a busy machine."""
 
 
 @pytest.fixture
@@ -45,15 +45,15 @@ def local(tmp_path: Path, clusters: dict[str, DaskCluster]) -> LocalFederation:
     return local
 
 
-class Killing:
-    """Kills a process when the third table is trained or a later one, and knows since when."""
+class ProcessKiller:
+    """Kill a process when the third or a later table is trained, and record the time."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._at = math.inf
 
     def __call__(self, event: Event) -> None:
-        """Listen to what a role says."""
+        """Handle an event of a role."""
         if event.kind == "table" and event.fields["table"] >= 3 and self._at == math.inf:
             self._at = time.monotonic()
             self._process.kill()
@@ -61,56 +61,58 @@ class Killing:
 
     @property
     def seconds(self) -> float:
-        """Return how long ago it was."""
+        """Return the seconds since the process was killed."""
         return time.monotonic() - self._at
 
 
-def test_workers_that_are_killed_are_named_and_the_same_commands_go_on(
+def test_killed_workers_are_named_and_the_same_commands_resume(
     local: LocalFederation, clusters: dict[str, DaskCluster]
 ) -> None:
-    for whose, cluster in clusters.items():
-        killing = Killing(cluster.workers.pop())
-        found = run(local, "train", tells={"bank": killing}, wait=60)
-        assert 0 < killing.seconds < SECONDS
+    for owner, cluster in clusters.items():
+        killer = ProcessKiller(cluster.workers.pop())
+        found = run(local, "train", handlers={"bank": killer}, wait=60)
+        assert 0 < killer.seconds < SECONDS
         assert set(found.errors) == {"bank", "shop", "dealer"}
         assert all(isinstance(error, PeerError) for error in found.errors.values())
-        said = {name: str(error) for name, error in found.errors.items()}
-        assert "worker" in said[whose], said
-        assert all(whose in text for name, text in said.items() if name != whose), said
+        messages = {name: str(error) for name, error in found.errors.items()}
+        assert "worker" in messages[owner], messages
+        assert all(owner in text for name, text in messages.items() if name != owner), messages
         cluster.workers.append(cluster.start_worker())
         cluster.await_workers()
     found = run(local, "train", wait=60)
     assert {found.checked()[name][0].resumed_from for name in local.party_names} <= {
         *range(1, TABLES)
     }
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
     for name, cluster in clusters.items():
-        where = [event.fields["where"] for event in found.events[name] if event.kind == "workers"]
-        assert where == [f"Dask workers of {cluster.address}"]
+        locations = [
+            event.fields["where"] for event in found.events[name] if event.kind == "workers"
+        ]
+        assert locations == [f"Dask workers of {cluster.address}"]
 
 
-def test_a_scheduler_that_is_killed_takes_its_workers_along(
+def test_killed_scheduler_ends_its_workers(
     local: LocalFederation, clusters: dict[str, DaskCluster]
 ) -> None:
-    """Training goes on while they are there, which is about half a minute."""
+    """Training continues until the workers notice, after about half a minute."""
     change(local.job_path, (f"tables = {TABLES}", "tables = 1000"))
-    killing = Killing(clusters["shop"].scheduler)
-    found = run(local, "train", tells={"bank": killing}, wait=60, patience=180)
+    killer = ProcessKiller(clusters["shop"].scheduler)
+    found = run(local, "train", handlers={"bank": killer}, wait=60, join_timeout=180)
     assert set(found.errors) == {"bank", "shop", "dealer"}
-    said = {name: str(error) for name, error in found.errors.items()}
-    assert isinstance(found.errors["shop"], UnavailableError), said
-    assert f"{clusters['shop'].address} has gone" in said["shop"]
-    assert "shop" in said["bank"], said
-    assert "shop" in said["dealer"], said
+    messages = {name: str(error) for name, error in found.errors.items()}
+    assert isinstance(found.errors["shop"], UnavailableError), messages
+    assert f"{clusters['shop'].address} has gone" in messages["shop"]
+    assert "shop" in messages["bank"], messages
+    assert "shop" in messages["dealer"], messages
     assert max(found.seconds.values()) - min(found.seconds.values()) < SECONDS
     clusters["shop"].start()
-    resumed = run(local, "train", tells={"bank": stop_at_a_table}, wait=60).events["shop"]
+    resumed = run(local, "train", handlers={"bank": stop_at_a_table}, wait=60).events["shop"]
     (tables,) = [event.fields["tables"] for event in resumed if event.kind == "resumed"]
     assert isinstance(tables, int)
     assert tables >= 3
 
 
 def stop_at_a_table(event: Event) -> None:
-    """Interrupt a training that goes on."""
+    """Interrupt a resumed training run at its first table."""
     if event.kind == "table":
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""A model joined where all agree on it, at the participant that the job names, and nowhere else."""
+"""Export: the participants join the model at the participant that the job names."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from privet.federation.prediction.export import number_thresholds
 from privet.runtime.local.launcher import PROCESS_ENVIRONMENT
 from privet.storage.model_part import load_part
 from tests.federation.harness import NAMES, change, model_of, prepare, rows, run
-from tests.federation.test_several_classes import name_classes
+from tests.federation.test_multiclass import name_classes
 
-DEALER_AWAY = ("dealer",)
+WITHOUT_DEALER = ("dealer",)
 
 
 def allow(local: LocalFederation, receiver: str) -> None:
@@ -38,7 +38,7 @@ def allow(local: LocalFederation, receiver: str) -> None:
 
 @pytest.mark.parametrize("receiver", NAMES)
 @pytest.mark.parametrize("case", ["regression", "two classes", "three classes"])
-def test_the_receiver_gets_what_predicts_the_same(tmp_path: Path, case: str, receiver: str) -> None:
+def test_receiver_gets_an_equivalent_model(tmp_path: Path, case: str, receiver: str) -> None:
     local = prepare(tmp_path, task="regression" if case == "regression" else "classification")
     classes: tuple[str, ...] = ()
     if case == "three classes":
@@ -48,8 +48,8 @@ def test_the_receiver_gets_what_predicts_the_same(tmp_path: Path, case: str, rec
     elif case == "two classes":
         classes = ("0", "1")
     run(local, "train").checked()
-    allow(local, receiver)  # which all may agree on afterwards
-    found = run(local, "export", absent=DEALER_AWAY).checked()
+    allow(local, receiver)  # the participants can agree on it after training
+    found = run(local, "export", absent=WITHOUT_DEALER).checked()
 
     (joined,) = [found[name][1] for name in NAMES if found[name][1] is not None]
     assert found[receiver][1] is joined
@@ -59,28 +59,30 @@ def test_the_receiver_gets_what_predicts_the_same(tmp_path: Path, case: str, rec
     assert np.array_equal(joined.leaf_values, expected.leaf_values)
     columns = rows(2, 7).columns
     assert np.array_equal(joined.predict(columns), expected.predict(columns))
-    # Buckets are numbered by what the model shows, which sorts tests as their owners do.
+    # The joined model numbers buckets by threshold, in the order that the owners use.
     for j in np.unique(expected.feature):
-        tests = expected.feature == j
-        ours, theirs = joined.bucket[tests], expected.bucket[tests]
-        assert len(np.unique(ours)) == len(np.unique(theirs))
-        assert (np.argsort(ours, kind="stable") == np.argsort(theirs, kind="stable")).all()
+        splits = expected.feature == j
+        joined_buckets, expected_buckets = joined.bucket[splits], expected.bucket[splits]
+        assert len(np.unique(joined_buckets)) == len(np.unique(expected_buckets))
+        assert (
+            np.argsort(joined_buckets, kind="stable") == np.argsort(expected_buckets, kind="stable")
+        ).all()
 
-    others = [f for f in expected.features if f.owner != receiver]
-    tests = [expected.features[j] in others for j in expected.feature.ravel()]
-    told = {
+    other_features = [f for f in expected.features if f.owner != receiver]
+    splits = [expected.features[j] in other_features for j in expected.feature.ravel()]
+    counts = {
         "leaf values": expected.leaf_values.size,
-        "thresholds": sum(tests),
-        "kinds and categories of columns": len(others),
+        "thresholds": sum(splits),
+        "kinds and categories of columns": len(other_features),
     }
     if receiver == "bank":
-        told["centre and scale of the label"] = 2
+        counts["centre and scale of the label"] = 2
         if classes:
-            told["names of the classes"] = 1
+            counts["names of the classes"] = 1
     for name in NAMES:
         report = found[name][0]
         revealed = {reveal.what: reveal.count for reveal in report.reveals}
-        assert revealed == {what: count for what, count in told.items() if count}
+        assert revealed == {disclosure: count for disclosure, count in counts.items() if count}
         assert all(reveal.to == [receiver] for reveal in report.reveals)
         assert (report.command, report.rounds, report.bytes_from_dealer) == ("export", 1, 0)
         assert report.correlations == "none"
@@ -93,15 +95,15 @@ def test_a_model_of_the_papers_protocol(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1, protocol="paper")
     allow(local, "bank")
     run(local, "train").checked()
-    joined = run(local, "export", absent=DEALER_AWAY).checked()["bank"][1]
+    joined = run(local, "export", absent=WITHOUT_DEALER).checked()["bank"][1]
     assert np.array_equal(joined.leaf_values, model_of(local).leaf_values)
     assert np.array_equal(joined.threshold, model_of(local).threshold)
 
 
-def test_nothing_is_sent_without_a_word_of_the_job(tmp_path: Path) -> None:
+def test_export_requires_the_job_setting(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1)
     run(local, "train").checked()
-    ended = run(local, "export", absent=DEALER_AWAY)
+    ended = run(local, "export", absent=WITHOUT_DEALER)
     assert not ended.results
     for name in NAMES:
         assert isinstance(ended.errors[name], ParameterError)
@@ -110,16 +112,16 @@ def test_nothing_is_sent_without_a_word_of_the_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", ["", "bank"])
-def test_all_must_have_agreed(tmp_path: Path, other: str) -> None:
-    """One that lets nobody have it does not come; one that names another is told the difference."""
+def test_participants_must_agree_on_export(tmp_path: Path, other: str) -> None:
+    """A participant whose job names no receiver fails; two different receivers are a difference."""
     local = prepare(tmp_path, tables=1)
     run(local, "train").checked()
-    theirs = tmp_path / "other.toml"
-    theirs.write_text(local.job_path.read_text())
+    other_job = tmp_path / "other.toml"
+    other_job.write_text(local.job_path.read_text())
     allow(local, "shop")
     if other:
-        change(theirs, ("[params]", f'export = "{other}"\n[params]'))
-    ended = run(local, "export", jobs={"bank": theirs}, absent=DEALER_AWAY)
+        change(other_job, ("[params]", f'export = "{other}"\n[params]'))
+    ended = run(local, "export", jobs={"bank": other_job}, absent=WITHOUT_DEALER)
     assert not ended.results
     if other:
         for name in NAMES:
@@ -130,51 +132,53 @@ def test_all_must_have_agreed(tmp_path: Path, other: str) -> None:
         assert isinstance(ended.errors["shop"], PeerFailedError)
 
 
-def test_parts_of_two_trainings_are_not_joined(tmp_path: Path) -> None:
+def test_parts_of_two_training_runs_are_not_joined(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1)
     allow(local, "shop")
     run(local, "train").checked()
     kept = local.get_part_path("bank").read_bytes()
     run(local, "train", restart=True).checked()
     local.get_part_path("bank").write_bytes(kept)
-    ended = run(local, "export", absent=DEALER_AWAY)
+    ended = run(local, "export", absent=WITHOUT_DEALER)
     assert all("model: " in str(ended.errors[name]) for name in NAMES)
 
 
-def test_a_receiver_that_takes_no_part(tmp_path: Path) -> None:
+def test_receiver_must_be_a_participant(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1)
     allow(local, "nobody")
     with pytest.raises(ParameterError, match="export: 'nobody' is none of bank, shop"):
         Job.read(local.job_path)
 
 
-def with_jobs(local: LocalFederation) -> None:
-    """Give the bank a column of categories, twice, and the shop a label that depends on it."""
+def add_categories(local: LocalFederation) -> None:
+    """Add two equal categorical columns to the bank, and a label that depends on them."""
     rng = np.random.default_rng(0)
-    likely: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for file in ("train.csv", "new.csv"):
         path = local.folder / "bank" / file
-        head, *lines = path.read_text().splitlines()
+        header, *lines = path.read_text().splitlines()
         jobs = rng.choice(["cook", "clerk", "smith", "nurse"], len(lines), p=[0.4, 0.3, 0.2, 0.1])
-        both = list(zip(lines, jobs, strict=True))
-        path.write_text("\n".join([f"{head},job,hot", *(f"{a},{b},{b}" for a, b in both)]) + "\n")
-        likely |= {line.split(",")[0]: str(int(job in ("clerk", "smith"))) for line, job in both}
+        pairs = list(zip(lines, jobs, strict=True))
+        path.write_text(
+            "\n".join([f"{header},job,hot", *(f"{a},{b},{b}" for a, b in pairs)]) + "\n"
+        )
+        labels |= {line.split(",")[0]: str(int(job in ("clerk", "smith"))) for line, job in pairs}
     path = local.folder / "shop" / "train.csv"
-    head, *lines = path.read_text().splitlines()
+    header, *lines = path.read_text().splitlines()
     cells = [line.split(",") for line in lines]
-    changed = [",".join([*row[:-1], likely[row[0]]]) for row in cells]
-    path.write_text("\n".join([head, *changed]) + "\n")
+    changed = [",".join([*row[:-1], labels[row[0]]]) for row in cells]
+    path.write_text("\n".join([header, *changed]) + "\n")
     types = 'id = "id"\ntypes = { hot = "one-hot" }'
     change(local.folder / "bank" / "party.toml", ('id = "id"', types))
 
 
-def test_raw_rows_are_predicted_alone(tmp_path: Path) -> None:
-    """Categories that tests tell apart are told; with these, raw rows give the same predictions."""
+def test_receiver_predicts_raw_rows_locally(tmp_path: Path) -> None:
+    """Export discloses the categories that splits distinguish, enough to predict raw rows."""
     local = prepare(tmp_path, tables=3)
-    with_jobs(local)
+    add_categories(local)
     allow(local, "shop")
     run(local, "train").checked()
-    joined = run(local, "export", absent=DEALER_AWAY).checked()["shop"][1]
+    joined = run(local, "export", absent=WITHOUT_DEALER).checked()["shop"][1]
     parts = [load_part(local.get_part_path(name)) for name in NAMES]
     encoders = tuple(encoder for part in parts for encoder in part.encoders)
     whole = replace(model_of(local), encoders=encoders)
@@ -186,27 +190,32 @@ def test_raw_rows_are_predicted_alone(tmp_path: Path) -> None:
     ]
 
     def predict(model: Model) -> FloatArray:
-        own = [[e for e in model.encoders if e.column in frame.names] for frame in frames]
+        encoders_by_frame = [
+            [e for e in model.encoders if e.column in frame.names] for frame in frames
+        ]
         columns = [
-            encode_frame(frame, made).columns for frame, made in zip(frames, own, strict=True)
+            encode_frame(frame, encoders).columns
+            for frame, encoders in zip(frames, encoders_by_frame, strict=True)
         ]
         return model.predict(np.concatenate(columns))
 
     assert np.array_equal(predict(joined), predict(whole))
-    told, known = ({e.column: e.categories for e in each} for each in (joined.encoders, encoders))
-    assert told["job"] == known["job"][: len(told["job"])]
-    assert ("job" in tested) == bool(told["job"])
-    for number, text in enumerate(told["hot"], start=1):
+    disclosed, known = (
+        {e.column: e.categories for e in each} for each in (joined.encoders, encoders)
+    )
+    assert disclosed["job"] == known["job"][: len(disclosed["job"])]
+    assert ("job" in tested) == bool(disclosed["job"])
+    for number, text in enumerate(disclosed["hot"], start=1):
         assert text == (known["hot"][number - 1] if f"hot {number}" in tested else "")
 
 
-def test_buckets_count_thresholds() -> None:
+def test_buckets_are_numbered_by_threshold() -> None:
     feature = np.array([[0, 1], [0, 0]])
     threshold = np.array([[2.5, 7.0], [-np.inf, 2.5]])
     assert number_thresholds(feature, threshold).tolist() == [[1, 0], [0, 1]]
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_export_command(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=2)
     run(local, "train").checked()
     allow(local, "bank")
@@ -229,10 +238,10 @@ def test_the_command(tmp_path: Path) -> None:
             text=True,
             env={**PROCESS_ENVIRONMENT, **os.environ},
         )
-    said = {name: process.communicate(timeout=60)[1] for name, process in running.items()}
-    assert [process.returncode for process in running.values()] == [0, 0], said
-    assert "the whole model went to bank" in said["shop"]
-    assert "revealed: leaf values to bank" in said["shop"]
+    stderr = {name: process.communicate(timeout=60)[1] for name, process in running.items()}
+    assert [process.returncode for process in running.values()] == [0, 0], stderr
+    assert "the whole model went to bank" in stderr["shop"]
+    assert "revealed: leaf values to bank" in stderr["shop"]
     assert json.loads((tmp_path / "shop.json").read_text())["command"] == "export"
 
     model, columns = load_model(outputs["out"]), rows(2, 7).columns
@@ -261,7 +270,7 @@ def test_the_command(tmp_path: Path) -> None:
         (["--model=m.json", "--out=x", "--party=p.toml"], "model: is whole"),
     ],
 )
-def test_what_does_not_go_together(options: list[str], complaint: str) -> None:
+def test_conflicting_options_are_rejected(options: list[str], complaint: str) -> None:
     ended = CliRunner().invoke(app, ["export", *options])
     assert isinstance(ended.exception, ParameterError)
     assert complaint in str(ended.exception)

@@ -1,4 +1,4 @@
-"""Jobs that have gains revealed: at the label's holder, after a failure, too, and in `inspect`."""
+"""Jobs that reveal gains: to the label holder, after an interruption, and in `inspect`."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tests.federation.harness import change, model_of, prepare, run
 from tests.federation.test_training import end_after
 
 
-def telling(folder: Path, task: str = "regression") -> LocalFederation:
-    """Return a federation whose job has gains revealed."""
+def prepare_revealing(folder: Path, task: str = "regression") -> LocalFederation:
+    """Prepare a federation whose job reveals gains."""
     local = prepare(folder, task=task)
     change(local.job_path, ("[params]\n", "reveal_gain = true\n[params]\n"))
     return local
 
 
-def in_the_clear(local: LocalFederation) -> FloatArray:
-    """Return what the levels of the joined model gain."""
+def plain_gains(local: LocalFederation) -> FloatArray:
+    """Return the gains of the joined model's levels, computed in plaintext."""
     params = Job.read(local.job_path).make_params()
     columns, label = [], None
     for name in local.party_names:
-        own = "label" if name == local.recipient else None
-        frame = read_frame(local.folder / name / "train.csv", id="id", label=own)
+        label_column = "label" if name == local.recipient else None
+        frame = read_frame(local.folder / name / "train.csv", id="id", label=label_column)
         columns.append(frame.columns)
         label = prepare_rows(name, frame.to_lazy(), params).label
     assert label is not None
@@ -43,36 +43,36 @@ def in_the_clear(local: LocalFederation) -> FloatArray:
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_gains_at_the_label_s_holder(tmp_path: Path, task: str) -> None:
-    local = telling(tmp_path, task)
+def test_label_holder_gets_gains(tmp_path: Path, task: str) -> None:
+    local = prepare_revealing(tmp_path, task)
     found = run(local, "train")
     assert found.checked()["bank"][0].gains is None
     report = found.results["shop"][0].gains
-    expected = in_the_clear(local)
+    expected = plain_gains(local)
     assert np.abs(report.levels - expected).max() < 0.02 * expected.max()
     shares = {(each.feature, each.owner): each.importance for each in report.importances}
     model = model_of(local)
     named = [(feature.name, feature.owner) for feature in model.features]
-    in_clear = dict(zip(named, model.compute_importances(expected), strict=True))
+    expected_shares = dict(zip(named, model.compute_importances(expected), strict=True))
     assert sum(shares.values()) == pytest.approx(1)
-    assert shares == pytest.approx({name: in_clear[name] for name in shares}, abs=0.02)
-    told = {r.what: (r.to, r.count) for r in found.results["shop"][0].reveals}
-    assert told["gain of a test"] == (["shop"], expected.size)
+    assert shares == pytest.approx({name: expected_shares[name] for name in shares}, abs=0.02)
+    disclosures = {r.what: (r.to, r.count) for r in found.results["shop"][0].reveals}
+    assert disclosures["gain of a test"] == (["shop"], expected.size)
 
 
-def test_gains_of_a_training_that_was_cut_short(tmp_path: Path) -> None:
-    """Those of the tables before are in the checkpoint."""
-    local = telling(tmp_path)
-    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+def test_gains_of_an_interrupted_training(tmp_path: Path) -> None:
+    """The checkpoint contains the gains of earlier tables."""
+    local = prepare_revealing(tmp_path)
+    run(local, "train", handlers=end_after(2))  # type: ignore[arg-type]
     found = run(local, "train").checked()["shop"][0]
     assert found.resumed_from > 0
-    expected = in_the_clear(local)
+    expected = plain_gains(local)
     assert np.shape(found.gains.levels) == expected.shape
     assert np.abs(found.gains.levels - expected).max() < 0.02 * expected.max()
 
 
 def test_inspecting_a_part_with_gains(tmp_path: Path) -> None:
-    local = telling(tmp_path)
+    local = prepare_revealing(tmp_path)
     run(local, "train").checked()
     paths = {name: next((tmp_path / name / "models").glob("*.part")) for name in local.party_names}
     part = load_part(paths["shop"]).part
@@ -91,8 +91,8 @@ def test_inspecting_a_part_with_gains(tmp_path: Path) -> None:
     assert "by gain" not in CliRunner().invoke(app, ["inspect", str(paths["bank"])]).stdout
 
 
-def test_paper_tells_no_gains(tmp_path: Path) -> None:
-    local = telling(tmp_path)
+def test_paper_protocol_does_not_support_gains(tmp_path: Path) -> None:
+    local = prepare_revealing(tmp_path)
     change(local.job_path, ("reveal_gain", 'protocol = "paper"\nreveal_gain'))
     with pytest.raises(ParameterError, match="reveal_gain: the protocol paper tells no gains"):
         Job.read(local.job_path)

@@ -1,4 +1,4 @@
-"""The dealer's half of an alignment: what all lists have, piece by piece."""
+"""The dealer's side of an alignment: intersection of sorted lists, piece by piece."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from privet.transport.memory import create_memory_channels
 from tests.privacy.aligned import job_of
 
 
-def intersected(lists: list[TagArray], padded: int | None = None) -> tuple[int, list[Any]]:
-    """Let participants send lists, and return how many ids the dealer counts, and its marks."""
+def intersect(lists: list[TagArray], padded: int | None = None) -> tuple[int, list[Any]]:
+    """Let participants send lists; return the dealer's count of common ids, and its marks."""
     job = job_of(len(lists), padded=padded)
     channels = create_memory_channels([*job.party_names, "dealer"])
-    found: list[Any] = [None] * len(lists)
+    marks: list[Any] = [None] * len(lists)
 
     def send(k: int) -> None:
         channel, tags = channels[f"p{k}"], lists[k]
@@ -36,7 +36,7 @@ def intersected(lists: list[TagArray], padded: int | None = None) -> tuple[int, 
         for start in range(0, len(tags), psi.PIECE_TAGS):
             channel.send("dealer", tags[start : start + psi.PIECE_TAGS], MESSAGE_TAG)
         bits = channel.receive("dealer", make_marks_layout(len(tags)), MESSAGE_TAG)
-        found[k] = np.unpackbits(bits, count=len(tags)).astype(bool)
+        marks[k] = np.unpackbits(bits, count=len(tags)).astype(bool)
 
     threads = [threading.Thread(target=send, args=(k,), daemon=True) for k in range(len(lists))]
     for thread in threads:
@@ -44,11 +44,11 @@ def intersected(lists: list[TagArray], padded: int | None = None) -> tuple[int, 
     count = mark_and_count_common(channels["dealer"], job)
     for thread in threads:
         thread.join(20)
-    return count, found
+    return count, marks
 
 
 def random_lists(rng: np.random.Generator, n: int, top: int) -> list[TagArray]:
-    """Return sorted lists of even length, at least as long as dummies make them."""
+    """Return sorted lists of even length, at least as long as the dummies."""
     found = []
     for _ in range(n):
         size = 2 * int(rng.integers(N_DUMMIES, 400))
@@ -58,21 +58,19 @@ def random_lists(rng: np.random.Generator, n: int, top: int) -> list[TagArray]:
 
 @pytest.mark.parametrize("n", [2, 3, 5])
 @pytest.mark.parametrize("piece", [1, 7, 1 << 19])
-def test_marks_are_those_of_an_intersection(
-    n: int, piece: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_marks_match_the_intersection(n: int, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psi, "PIECE_TAGS", piece)
     rng = np.random.default_rng(piece)
     for top in (800, 3000, 2**62):  # much, some and nothing in common
-        lists = random_lists(rng, n, top) if top < 2**62 else far_apart(rng, n)
+        lists = random_lists(rng, n, top) if top < 2**62 else disjoint_lists(rng, n)
         common = reduce(np.intersect1d, lists)
-        count, marks = intersected(lists)
-        for tags, mine in zip(lists, marks, strict=True):
-            np.testing.assert_array_equal(tags[mine], common)
+        count, marks = intersect(lists)
+        for tags, mark in zip(lists, marks, strict=True):
+            np.testing.assert_array_equal(tags[mark], common)
         assert count == max(0, len(common) // 2 - N_DUMMIES)
 
 
-def far_apart(rng: np.random.Generator, n: int) -> list[TagArray]:
+def disjoint_lists(rng: np.random.Generator, n: int) -> list[TagArray]:
     return [np.sort(rng.integers(0, 2**64, 200 + 20 * k, dtype=np.uint64)) for k in range(n)]
 
 
@@ -80,9 +78,9 @@ def test_one_list_ends_long_before_another() -> None:
     low = np.arange(200, dtype=np.uint64)
     high = np.arange(2**64 - 300, 2**64, dtype=np.uint64)
     both = np.concatenate([low, high])
-    assert intersected([low, both])[0] == 100 - N_DUMMIES
-    assert intersected([both, high])[0] == 150 - N_DUMMIES
-    assert intersected([low, high])[0] == 0
+    assert intersect([low, both])[0] == 100 - N_DUMMIES
+    assert intersect([both, high])[0] == 150 - N_DUMMIES
+    assert intersect([low, high])[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -95,21 +93,21 @@ def test_one_list_ends_long_before_another() -> None:
         (np.arange(200), 30, "announced 200 tags of 30 padded rows"),
     ],
 )
-def test_lists_that_cannot_be(tags: Any, padded: int | None, complaint: str) -> None:
+def test_invalid_lists_are_rejected(tags: Any, padded: int | None, complaint: str) -> None:
     tags = np.ascontiguousarray(tags.astype(np.uint64))
     with pytest.raises(PeerMisbehavedError, match=complaint) as caught:
-        intersected([tags, np.arange(200, dtype=np.uint64)], padded)
+        intersect([tags, np.arange(200, dtype=np.uint64)], padded)
     assert caught.value.peer == "p0"
 
 
-def test_pieces_are_sorted_across_their_borders(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_is_checked_across_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psi, "PIECE_TAGS", 100)
     tags = np.concatenate([np.arange(100, 200), np.arange(100)]).astype(np.uint64)
     with pytest.raises(PeerMisbehavedError, match="not sorted"):
-        intersected([tags, np.arange(200, dtype=np.uint64)])
+        intersect([tags, np.arange(200, dtype=np.uint64)])
 
 
-def test_a_list_of_too_many() -> None:
+def test_oversized_list_is_rejected() -> None:
     job = job_of(2)
     channels = create_memory_channels([*job.party_names, "dealer"])
     for size in (count_entries(MAX_ALIGNED_ROWS) + 2, 2**63):

@@ -24,8 +24,8 @@ from privet.federation.alignment.alignment import compare_ids_on_shares
 from privet.runtime.cost import count_program_cost
 from privet.storage.indicators import KeptIndicators, Masks, indicator_digest
 from privet.storage.model_part import load_part
-from tests.federation.harness import Run, change, deal_for, model_of, prepare, rows, run
-from tests.federation.test_training import end_after, last_common, plain_model, same_tests
+from tests.federation.harness import Run, change, model_of, prepare, preprocess_offline, rows, run
+from tests.federation.test_training import end_after, last_common, plain_model, same_splits
 
 NAMES = ("bank", "telecom", "shop")
 CUTS = (7,) * 5
@@ -38,7 +38,7 @@ def local(tmp_path: Path) -> LocalFederation:
     found = prepare(tmp_path, tables=2, names=NAMES)
     change(found.job_path, ("[params]", "keep_indicators = true\n\n[params]"))
     assert kept_by(run(found, "train")) == []
-    assert same_tests(model_of(found), plain_model(found))
+    assert same_splits(model_of(found), plain_model(found))
     return found
 
 
@@ -73,7 +73,7 @@ def test_another_training_sends_less(local: LocalFederation) -> None:
     found = run(local, "train", restart=True)
     assert kept_by(found) == list(NAMES)
     assert names_offered(local) == before
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
     np.testing.assert_allclose(
         model_of(local).leaf_values, plain_model(local).leaf_values, atol=1e-4
     )
@@ -100,12 +100,12 @@ def test_lattice_masks(local: LocalFederation) -> None:
     before = names_offered(local)
     change(local.job_path, ("[params]", '[params]\nmasks = "lattice"'))
     assert kept_by(run(local, "train", restart=True)) == []
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
     lattice = [path for path in files(local, "bank", "*.seed") if path.stem != before["bank"]]
     assert len(lattice) == 1
     found = run(local, "train", restart=True)
     assert kept_by(found) == list(NAMES)
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
     federation = Job.read(local.job_path).make_training_spec(
         load_part(local.get_part_path("bank")).part.features, CUTS
     )
@@ -149,7 +149,7 @@ def test_one_bucket_changed_takes_new_masks(local: LocalFederation) -> None:
     assert len(new) == 1
     found = json.loads(new[0].read_text())
     assert not {old[key] for key in ("name", "digest", "seed")} & set(found.values())
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
     # And back again: what was published first is what is needed.
     assert kept_by(run(local, "train", restart=True)) == list(NAMES)
 
@@ -173,34 +173,34 @@ def test_a_file_that_is_not_there(local: LocalFederation, damage: str) -> None:
     assert said[0].startswith(f"bank publishes its indicators anew: {path}")
     assert names_offered(local)["bank"] != before["bank"]  # under a fresh seed
     assert len(files(local, "bank", "*.seed")) == 1
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
     assert kept_by(run(local, "train", restart=True)) == list(NAMES)
 
 
 def test_a_seed_that_is_lost(local: LocalFederation) -> None:
     files(local, "bank", "*.seed")[0].write_text("{}")
     assert kept_by(run(local, "train", restart=True)) == ["telecom", "shop"]
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
 
 
 def test_a_training_cut_short_publishes_once(tmp_path: Path) -> None:
     local = prepare(tmp_path, names=NAMES)
     change(local.job_path, ("[params]", "keep_indicators = true\n\n[params]"))
-    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    run(local, "train", handlers=end_after(2))  # type: ignore[arg-type]
     done = min(last_common(local), 2)
     found = run(local, "train")
     assert kept_by(found) == list(NAMES)
     assert found.results["bank"][0].resumed_from == done
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
 
 
 def test_correlations_dealt_ahead_keep_nothing(local: LocalFederation) -> None:
-    deal_for(local)
+    preprocess_offline(local)
     found = run(local, "train", restart=True, absent=("dealer",))
     assert kept_by(found) == []
     said = [event.text for event in found.events["bank"] if event.kind == "kept"]
     assert said == ["correlations are dealt ahead: no indicators are kept, or used again"]
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
 
 
 def test_forgetting(local: LocalFederation) -> None:

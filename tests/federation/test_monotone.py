@@ -1,4 +1,4 @@
-"""Monotone constraints in a federation: each participant's, about its own columns, by name."""
+"""Monotone constraints: each participant constrains its columns by name."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tests.federation.harness import (
     NAMES,
     change,
     common_rows,
-    deal_for,
-    file_of,
-    model_in_the_clear,
     model_of,
     prepare,
+    preprocess_offline,
+    preprocessing_file,
     run,
+    train_in_plaintext,
 )
 
 SIGNS = (-1, 1, 0, 0, 1)
-"""Of a, b, c at the bank and d, e at the shop: a and e against what the label depends on."""
+"""For a, b, c of the bank and d, e of the shop; a and e contradict the label."""
 
 
 def constrain(local: LocalFederation, bank: str = "a = -1, b = 1", shop: str = "e = 1") -> None:
@@ -37,7 +37,7 @@ def constrain(local: LocalFederation, bank: str = "a = -1, b = 1", shop: str = "
             change(local.job_path, (entry, f"{entry}\nmonotone = {{ {constraints} }}"))
 
 
-def out_of_order(model: Model) -> int:
+def count_violations(model: Model) -> int:
     rises = [
         np.diff(model.leaf_values[table].reshape(1 << level, 2, -1), axis=1) * SIGNS[feature]
         for table, features in enumerate(model.feature)
@@ -48,16 +48,16 @@ def out_of_order(model: Model) -> int:
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 @pytest.mark.parametrize("cuts", ["rounded", "hidden"])
-def test_a_federation_keeps_them(tmp_path: Path, task: str, cuts: str) -> None:
-    """The dealer, too, which knows no names of columns, deals for them."""
+def test_constraints_hold(tmp_path: Path, task: str, cuts: str) -> None:
+    """The dealer supplies correlated randomness for them without knowing column names."""
     local = prepare(tmp_path, tables=3, task=task, cuts=cuts)
     constrain(local)
     found = run(local, "train").checked()
-    model, plain = model_of(local), model_in_the_clear(local, common_rows(local))
+    model, plain = model_of(local), train_in_plaintext(local, common_rows(local))
     assert (model.feature == plain.feature).all()
     assert (model.threshold == plain.threshold).all()
     assert model.leaf_values == pytest.approx(plain.leaf_values, abs=1e-3)
-    assert out_of_order(model) == 0
+    assert count_violations(model) == 0
     for name in NAMES:  # nothing more is revealed
         report, _ = found[name]
         assert not [reveal.what for reveal in report.reveals if "order" in reveal.what]
@@ -66,7 +66,7 @@ def test_a_federation_keeps_them(tmp_path: Path, task: str, cuts: str) -> None:
     assert "was trained by another job" in str(run(local, "train").errors["shop"])
 
 
-def test_a_training_is_cut_short_and_gone_on_with(tmp_path: Path) -> None:
+def test_interrupted_training_resumes_with_constraints(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=3)
     constrain(local)
     done = []
@@ -77,32 +77,32 @@ def test_a_training_is_cut_short_and_gone_on_with(tmp_path: Path) -> None:
             if len(done) == 2:
                 raise KeyboardInterrupt
 
-    assert "bank" in run(local, "train", tells={"bank": stop}).errors
+    assert "bank" in run(local, "train", handlers={"bank": stop}).errors
     run(local, "train").checked()
     assert model_of(local).n_tables == 3
-    assert out_of_order(model_of(local)) == 0
+    assert count_violations(model_of(local)) == 0
 
 
-def test_dealt_ahead(tmp_path: Path) -> None:
-    """Which columns are constrained, the dealer is told by position, and files say so."""
+def test_offline_training_checks_constraints(tmp_path: Path) -> None:
+    """The dealer gets the constraints by column position; preprocessing files contain them."""
     local = prepare(tmp_path, tables=1)
     constrain(local)
-    told = (7, 7, 7, 7, 7)
-    deal_for(local, cuts=told, monotone=(1, -1, 0, 0, 1))
-    change_cuts = run(local, "train", absent=("dealer",))
+    cut_counts = (7, 7, 7, 7, 7)
+    preprocess_offline(local, cuts=cut_counts, monotone=(1, -1, 0, 0, 1))
+    failed = run(local, "train", absent=("dealer",))
     for name in NAMES:
-        error = change_cuts.errors[name]
+        error = failed.errors[name]
         assert isinstance(error, CorrelationError), error
     assert "constraints: [1, -1, 0, 0, 1], and here it is [-1, 1, 0, 0, 1]" in str(
-        change_cuts.errors["bank"]
+        failed.errors["bank"]
     )
-    assert "--monotone=-1,1,0,0,1" in str(change_cuts.errors["bank"])
-    deal_for(local, cuts=told, monotone=SIGNS)
+    assert "--monotone=-1,1,0,0,1" in str(failed.errors["bank"])
+    preprocess_offline(local, cuts=cut_counts, monotone=SIGNS)
     run(local, "train", absent=("dealer",)).checked()
-    assert out_of_order(model_of(local)) == 0
+    assert count_violations(model_of(local)) == 0
 
 
-def test_a_command_that_deals_ahead(tmp_path: Path) -> None:
+def test_offline_preprocessing_command_requires_constraints(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1)
     constrain(local)
     dealer = local.folder / "dealer"
@@ -111,53 +111,53 @@ def test_a_command_that_deals_ahead(tmp_path: Path) -> None:
         *("--key", str(dealer / "dealer.key"), "--certificate", str(dealer / "dealer.crt")),
         *("--samples", "40", "--features", "3,2", "--cuts", "7"),
     ]
-    missing = CliRunner().invoke(app, command)
-    assert isinstance(missing.exception, ParameterError)
-    assert "give --monotone, 1, -1 or 0 for each column" in str(missing.exception)
-    wrong = CliRunner().invoke(app, [*command, "--monotone=-1,1,0,0,0"])
-    assert "is not 5 numbers, one for each column" in str(wrong.exception)
+    without = CliRunner().invoke(app, command)
+    assert isinstance(without.exception, ParameterError)
+    assert "give --monotone, 1, -1 or 0 for each column" in str(without.exception)
+    invalid = CliRunner().invoke(app, [*command, "--monotone=-1,1,0,0,0"])
+    assert "is not 5 numbers, one for each column" in str(invalid.exception)
     assert CliRunner().invoke(app, [*command, "--monotone=-1,1,0,0,1"]).exit_code == 0
     for name in NAMES:
-        (tmp_path / "dealt" / f"{name}.correlations").replace(file_of(local, name))
+        (tmp_path / "dealt" / f"{name}.correlations").replace(preprocessing_file(local, name))
     run(local, "train", absent=("dealer",)).checked()
 
 
 def test_an_estimate(tmp_path: Path) -> None:
-    """With constraints, more; of the same columns, the same."""
+    """Constraints change the cost; for as many columns of each participant it is the same."""
     local = prepare(tmp_path)
     command = ["estimate", "--job", str(local.job_path), "--samples", "40", "--features", "3,2"]
     free = CliRunner().invoke(app, [*command, "--json"])
     constrain(local)
     first = CliRunner().invoke(app, [*command, "--json"])
-    given = CliRunner().invoke(app, [*command, "--json", "--monotone=-1,1,0,1,0"])
-    assert first.exit_code == given.exit_code == 0
-    assert first.output == given.output != free.output
+    explicit = CliRunner().invoke(app, [*command, "--json", "--monotone=-1,1,0,1,0"])
+    assert first.exit_code == explicit.exit_code == 0
+    assert first.output == explicit.output != free.output
     few = CliRunner().invoke(app, [*command[:-1], "1,4"])
     assert "1 of bank, and the job constrains 2 of its columns" in str(few.exception)
 
 
 @pytest.mark.parametrize(
-    ("bank", "shop", "words"),
+    ("bank", "shop", "message"),
     [
         ("d = 1", "", "bank has no feature 'd', it is shop's: name a column of numbers"),
         ("", "height = 1", "shop has no feature 'height', it is nobody's"),
         ("label = 1", "", "bank has no feature 'label', it is nobody's"),
     ],
 )
-def test_columns_that_are_not_there(tmp_path: Path, bank: str, shop: str, words: str) -> None:
-    """All say so, before anything is computed."""
+def test_unknown_columns_are_rejected(tmp_path: Path, bank: str, shop: str, message: str) -> None:
+    """Every member reports the error before any computation."""
     local = prepare(tmp_path, tables=1)
     constrain(local, bank, shop)
     errors = run(local, "train").errors
     for name in NAMES:
         assert isinstance(errors[name], ParameterError), errors[name]
-        assert words in str(errors[name])
+        assert message in str(errors[name])
     assert isinstance(errors["dealer"], ParameterError)
     assert "which has 0 of these" in str(errors["dealer"])
 
 
 @pytest.mark.parametrize("kind", ["category", "one-hot"])
-def test_categories_do_not_grow(tmp_path: Path, kind: str) -> None:
+def test_categorical_columns_are_rejected(tmp_path: Path, kind: str) -> None:
     local = prepare(tmp_path, tables=1)
     constrain(local, "b = 1", "")
     change(
@@ -170,14 +170,14 @@ def test_categories_do_not_grow(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("sign", ["2", "0", "true", '"up"'])
-def test_what_is_no_constraint(tmp_path: Path, sign: str) -> None:
+def test_invalid_constraints_are_rejected(tmp_path: Path, sign: str) -> None:
     local = prepare(tmp_path, tables=1)
     constrain(local, f"a = {sign}", "")
     with pytest.raises(InputError, match="monotone"):
         Job.read(local.job_path)
 
 
-def test_what_cannot_be_constrained(tmp_path: Path) -> None:
+def test_unsupported_jobs_are_rejected(tmp_path: Path) -> None:
     local = prepare(tmp_path / "paper", tables=1, protocol="paper")
     constrain(local)
     with pytest.raises(InputError, match="monotone: the protocol paper has no constraints"):

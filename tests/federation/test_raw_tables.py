@@ -1,4 +1,4 @@
-"""Tables as people have them, through a federation: text, dates, classes by name, any file."""
+"""Raw tables in a federation: text, dates, named classes, Parquet and CSV dialects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ N_ROWS, N_NEW = 120, 9
 
 
 def _write(local: LocalFederation, seed: int, count: int, file: str) -> dict[str, list[object]]:
-    """Write tables of two participants: the bank's as a Parquet folder, the shop's as odd CSV."""
+    """Write the bank's table as a Parquet folder, and the shop's as a CSV file in Latin-1."""
     rng = np.random.default_rng(seed)
     job = rng.choice(["cook", "clerk", "smith", "?"], count, p=[0.5, 0.3, 0.15, 0.05])
     age = rng.integers(18, 90, count)
@@ -76,12 +76,12 @@ def _predict(local: LocalFederation) -> bytes:
 
 
 @pytest.mark.parametrize("recipient", ["bank", "shop"])
-def test_raw_tables_are_trained_on_and_predicted(local: LocalFederation, recipient: str) -> None:
+def test_training_and_prediction_on_raw_tables(local: LocalFederation, recipient: str) -> None:
     change(local.job_path, ("[params]", f'recipient = "{recipient}"\n[params]'))
     trained = run(local, "train")
     trained.checked()
-    told = [event.text for event in trained.events["shop"] if event.kind == "classes"]
-    assert told == ["of the label, 'here' is 0 and 'gone' is 1 (positive, in party.toml)"]
+    texts = [event.text for event in trained.events["shop"] if event.kind == "classes"]
+    assert texts == ["of the label, 'here' is 0 and 'gone' is 1 (positive, in party.toml)"]
     bank, shop = (load_part(local.get_part_path(name)) for name in ("bank", "shop"))
     assert [encoder.column_type.name for encoder in bank.encoders] == ["category", "number", "date"]
     assert bank.encoders[0].categories == ("cook", "clerk", "smith")
@@ -110,23 +110,23 @@ def test_raw_tables_are_trained_on_and_predicted(local: LocalFederation, recipie
     assert [line[1] for line in lines[1:]] == ["gone" if p >= 0.5 else "here" for p in expected]
 
 
-def test_the_names_of_the_classes_are_in_the_ledger(local: LocalFederation) -> None:
+def test_class_names_are_in_the_disclosure_ledger(local: LocalFederation) -> None:
     change(local.job_path, ("[params]", 'recipient = "bank"\n[params]'))
     run(local, "train").checked()
     found = run(local, "predict", tables={"bank": "prospects", "shop": "prospects.csv"}).checked()
     for name in local.party_names:
-        told = [(reveal.what, reveal.to) for reveal in found[name][0].reveals]
-        assert ("names of the classes", ["bank"]) in told
+        disclosures = [(reveal.what, reveal.to) for reveal in found[name][0].reveals]
+        assert ("names of the classes", ["bank"]) in disclosures
 
 
-def test_an_owner_sees_its_tests_in_words(local: LocalFederation) -> None:
+def test_inspect_shows_categories_of_local_splits(local: LocalFederation) -> None:
     run(local, "train").checked()
     shown = CliRunner().invoke(app, ["inspect", str(local.get_part_path("bank"))])
     assert shown.exit_code == 0
     assert "job is " in shown.output
 
 
-def test_a_column_that_changed_its_type_is_named(local: LocalFederation) -> None:
+def test_changed_column_type_is_reported(local: LocalFederation) -> None:
     run(local, "train").checked()
     path = local.folder / "bank" / "prospects"
     for file in path.iterdir():
@@ -139,10 +139,10 @@ def test_a_column_that_changed_its_type_is_named(local: LocalFederation) -> None
     assert "column 'opened' holds int64, and date was expected" in str(error)
 
 
-def test_warnings_are_told(local: LocalFederation) -> None:
+def test_table_warnings_are_emitted(local: LocalFederation) -> None:
     path = local.folder / "shop" / "customers.csv"
-    head, *lines = path.read_bytes().decode("latin-1").split("\r\n")[:-1]
-    table = [f"{head};account", *(f"{line};{1000 + i}" for i, line in enumerate(lines))]
+    header, *lines = path.read_bytes().decode("latin-1").split("\r\n")[:-1]
+    table = [f"{header};account", *(f"{line};{1000 + i}" for i, line in enumerate(lines))]
     path.write_bytes("\r\n".join(table).encode("latin-1"))
     trained = run(local, "train")
     trained.checked()

@@ -1,4 +1,4 @@
-"""The queue between those who ask and the protocol."""
+"""The queue between clients and the protocol."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from privet.federation.serving.request_queue import (
 )
 
 
-def opened(**terms: Any) -> RequestQueue:
-    queue = RequestQueue(**terms)
+def make_available(**settings: Any) -> RequestQueue:
+    queue = RequestQueue(**settings)
     queue.set_available(["bank", "dealer"])
     return queue
 
 
-def test_what_does_not_fit_into_one_run_waits() -> None:
-    queue = opened()
+def test_requests_over_the_row_limit_wait() -> None:
+    queue = make_available()
     for size in (1, MAX_BATCH_ROWS - 1, 1, 2 * MAX_BATCH_ROWS):
         queue.submit(PredictionRequest(["x"] * size))
-    taken = [[len(request.ids) for request in queue.take_batch(1.0)] for _ in range(3)]
-    assert taken == [[1, MAX_BATCH_ROWS - 1], [1], [2 * MAX_BATCH_ROWS]]
+    batches = [[len(request.ids) for request in queue.take_batch(1.0)] for _ in range(3)]
+    assert batches == [[1, MAX_BATCH_ROWS - 1], [1], [2 * MAX_BATCH_ROWS]]
     assert queue.take_batch(0.0) == []
 
 
-def test_so_do_ids_of_too_many_bytes() -> None:
-    queue = opened()
+def test_requests_over_the_byte_limit_wait() -> None:
+    queue = make_available()
     for _ in range(2):
         queue.submit(PredictionRequest(["\u00e9" * (MAX_BATCH_BYTES // 3)]))  # of two bytes each
     assert [len(queue.take_batch(1.0)) for _ in range(2)] == [1, 1]
 
 
-def test_nothing_is_taken_while_the_federation_is_not_there() -> None:
+def test_requests_are_rejected_while_peers_are_absent() -> None:
     queue = RequestQueue()
     assert queue.status == "waiting"
     assert queue.submit_and_wait(["a"]).rejection == (
@@ -45,17 +45,17 @@ def test_nothing_is_taken_while_the_federation_is_not_there() -> None:
     assert (queue.status, queue.peers) == ("ok", {"bank": True})
 
 
-def test_a_lost_session_refuses_what_was_taken_and_what_waits() -> None:
-    queue, settled = opened(), list[str]()
+def test_lost_session_rejects_running_and_waiting_requests() -> None:
+    queue, settled = make_available(), list[str]()
     for name in ("taken", "answered", "waiting"):
         queue.submit(PredictionRequest([name], on_done=lambda name=name: settled.append(name)))  # type: ignore[misc]
         if name == "answered":
-            taken = queue.take_batch(1.0)
-    taken[1].mark_done()
+            batch = queue.take_batch(1.0)
+    batch[1].mark_done()
     queue.set_unavailable("bank was lost")
     assert settled == ["answered", "taken", "waiting"]
-    assert taken[0].rejection == ("absent", "bank was lost")
-    assert taken[1].rejection is None
+    assert batch[0].rejection == ("absent", "bank was lost")
+    assert batch[1].rejection is None
     assert (queue.status, queue.peers) == ("waiting", {"bank": False, "dealer": False})
     assert queue.stats.lost == 1
     queue.set_available(["bank", "dealer"])
@@ -63,8 +63,8 @@ def test_a_lost_session_refuses_what_was_taken_and_what_waits() -> None:
     assert (queue.status, queue.stats.sessions) == ("ok", 2)
 
 
-def test_too_many_do_not_wait() -> None:
-    queue = opened(max_queued=2)
+def test_full_queue_rejects_requests() -> None:
+    queue = make_available(max_queued=2)
     for _ in range(2):
         queue.submit(PredictionRequest(["a"]))
     refused = queue.submit_and_wait(["b"]).rejection
@@ -73,19 +73,19 @@ def test_too_many_do_not_wait() -> None:
     assert len(queue.take_batch(1.0)) == 2
 
 
-def test_whoever_gives_up_does_not_wait_any_more() -> None:
-    queue = opened()
+def test_withdrawn_request_is_removed() -> None:
+    queue = make_available()
     first, second = PredictionRequest(["a"]), PredictionRequest(["b"])
     for request in (first, second):
         queue.submit(request)
     queue.withdraw(first)
     assert queue.take_batch(1.0) == [second]
-    queue.withdraw(second)  # too late, and no harm
+    queue.withdraw(second)  # too late, without effect
     assert not second.is_done
 
 
-def test_what_waits_when_the_queue_closes_is_still_taken() -> None:
-    queue = opened()
+def test_closed_queue_serves_waiting_requests() -> None:
+    queue = make_available()
     waiting = PredictionRequest(["a"])
     queue.submit(waiting)
     queue.close("the service was stopped")

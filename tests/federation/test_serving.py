@@ -1,4 +1,4 @@
-"""Prediction as a service: by ids, over HTTP, many requests in one run."""
+"""Prediction as a service: requests by id over HTTP, batched into one run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from privet.federation.serving.model import ServedModel
 from privet.federation.serving.request_queue import PredictionRequest, RequestQueue
 from privet.transport.sockets import SocketChannel
 from tests.federation.harness import Run, model_of, prepare, rows, run
-from tests.web.asking import endpoint, get, post
+from tests.web.client import endpoint, get, post
 
 
 class Service:
@@ -33,13 +33,13 @@ class Service:
         self.found: Run | None = None
         ready = threading.Barrier(1 + len(local.party_names))
 
-        def tell(event: Event) -> None:
+        def handle(event: Event) -> None:
             if event.kind == "serving":
                 ready.wait(20)
 
         def serve() -> None:
-            tells = dict.fromkeys(local.party_names, tell)
-            self.found = run(local, "serve", queue=self.queue, tells=tells)
+            handlers = dict.fromkeys(local.party_names, handle)
+            self.found = run(local, "serve", queue=self.queue, handlers=handlers)
 
         self.thread = threading.Thread(target=serve, daemon=True)
         self.thread.start()
@@ -47,7 +47,7 @@ class Service:
 
     @classmethod
     def until_the_test_is_over(cls, local: LocalFederation) -> Iterator[Service]:
-        """Yield a service, and see that it ends well."""
+        """Yield a service, and check that it ends without errors."""
         found = cls(local)
         yield found
         found.queue.close("the test is over")
@@ -76,7 +76,7 @@ def expected(model: Model, numbers: list[int]) -> Any:
 
 
 def positive(answer: dict[str, Any]) -> list[float]:
-    """Return the probabilities of class 1, from an answer that fits together."""
+    """Return the probabilities of class 1, after checking the answer's consistency."""
     assert answer["classes"] == ["0", "1"]
     for name, pair in zip(answer["predictions"], answer["probabilities"], strict=True):
         assert sum(pair) == pytest.approx(1.0, abs=1e-12)
@@ -91,8 +91,8 @@ def test_predictions_by_id(service: Service) -> None:
         status, answer = post(port, {"ids": ["1-7", "moon"]})
         assert (status, answer["unknown"]) == (404, {"moon": ["bank", "shop"]})
         assert positive(post(port, {"ids": ["1-1"]})[1]) == expected(service.model, [1])
-        _, told = get(port, "/health")
-    assert (told["status"], told["job"], told["requests"], told["rows"]) == (
+        _, health = get(port, "/health")
+    assert (health["status"], health["job"], health["requests"], health["rows"]) == (
         "ok",
         "rehearsal",
         3,
@@ -100,15 +100,15 @@ def test_predictions_by_id(service: Service) -> None:
     )
 
 
-def test_many_at_once_are_one_run(service: Service) -> None:
-    asked = [[number, (3 * number) % 40] for number in range(30)]
+def test_concurrent_requests_are_batched(service: Service) -> None:
+    requests = [[number, (3 * number) % 40] for number in range(30)]
     with ThreadPoolExecutor(30) as pool:
         answers = list(
             pool.map(
-                lambda n: service.queue.submit_and_wait([f"1-{i}" for i in n]).predictions, asked
+                lambda n: service.queue.submit_and_wait([f"1-{i}" for i in n]).predictions, requests
             )
         )
-    for numbers, answer in zip(asked, answers, strict=True):
+    for numbers, answer in zip(requests, answers, strict=True):
         assert answer == expected(service.model, numbers)
     assert service.queue.stats.requests == 30
     assert service.queue.stats.batches < 30
@@ -116,17 +116,17 @@ def test_many_at_once_are_one_run(service: Service) -> None:
 
 def test_ids_of_any_script_and_length(service: Service) -> None:
     with endpoint(service.queue) as port:
-        strange = ["\u00e9" * 900 + str(number) for number in range(2000)]
-        status, answer = post(port, {"ids": [*strange, "1-0"]})
-        assert status == 413  # a body of 6 bytes for each letter
-        body = json.dumps({"ids": [*strange, "1-0"]}, ensure_ascii=False).encode()
+        ids = ["\u00e9" * 900 + str(number) for number in range(2000)]
+        status, answer = post(port, {"ids": [*ids, "1-0"]})
+        assert status == 413  # JSON escapes take 6 bytes per character
+        body = json.dumps({"ids": [*ids, "1-0"]}, ensure_ascii=False).encode()
         status, answer = post(port, body)
         assert (status, len(answer["unknown"])) == (404, 2000)
         assert positive(post(port, {"ids": ["1-1"]})[1]) == expected(service.model, [1])
 
 
-def test_who_has_whom_goes_to_the_recipient_alone(tmp_path: Path) -> None:
-    """A third participant is told which ids all have, and nothing by those who lack some."""
+def test_only_the_recipient_learns_who_lacks_an_id(tmp_path: Path) -> None:
+    """A third participant learns only which requested ids all participants have."""
     local = prepare(tmp_path, tables=1, names=("bank", "telecom", "shop"))
     run(local, "train").checked()
     for name, lacking in (("bank", "1-2,"), ("shop", "1-3,")):
@@ -145,59 +145,61 @@ def test_who_has_whom_goes_to_the_recipient_alone(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SocketChannel, "receive", receive)
         service = Service(local)
-        asked = service.queue.submit_and_wait(["1-1", "1-2", "1-3"])
+        request = service.queue.submit_and_wait(["1-1", "1-2", "1-3"])
         service.queue.close("the test is over")
         service.ended().checked()
-    assert asked.unknown_ids == {"1-2": ["bank"], "1-3": ["shop"]}
+    assert request.unknown_ids == {"1-2": ["bank"], "1-3": ["shop"]}
     assert seen == [("shop", [1, 0, 0])]
 
 
-def test_rows_that_the_recipient_does_not_have_yet(tmp_path: Path) -> None:
-    """Its own columns come with the request, those of the others by id."""
+def test_inline_rows(tmp_path: Path) -> None:
+    """The request contains the recipient's columns; the other participants find theirs by id."""
     local = prepare(tmp_path, tables=2)
     run(local, "train").checked()
     table = tmp_path / "shop" / "train.csv"
     lines = table.read_text().splitlines(True)
     table.write_text("".join(line for line in lines if not line.startswith("1-7,")))
     data, columns = PartyConfig.load(tmp_path / "shop" / "party.toml").data, rows(1).columns
-    own = [dict(zip("de", columns[3:, number].tolist(), strict=True)) for number in (7, 0)]
+    cells_of_known = [
+        dict(zip("de", columns[3:, number].tolist(), strict=True)) for number in (7, 0)
+    ]
     changed = columns[:, [0]].copy()
     changed[4] -= 10.0
     other = [dict(zip("de", changed[3:, 0].tolist(), strict=True))]
     service, answers = Service(local), []
-    for ids, cells in ((["1-7", "1-0"], own), (["1-0"], other), (["moon"], other)):
+    for ids, cells in ((["1-7", "1-0"], cells_of_known), (["1-0"], other), (["moon"], other)):
         settled = threading.Event()
         request = PredictionRequest(ids, inline_rows=InlineRows(data, cells), on_done=settled.set)
         service.queue.submit(request)
         assert settled.wait(20)
         answers.append(request)
-    lacking = service.queue.submit_and_wait(["1-7"])
+    missing = service.queue.submit_and_wait(["1-7"])
     service.queue.close("the test is over")
     service.ended().checked()
-    assert lacking.unknown_ids == {"1-7": ["shop"]}
+    assert missing.unknown_ids == {"1-7": ["shop"]}
     assert answers[0].predictions == expected(service.model, [7, 0])
     assert answers[1].predictions == pytest.approx(service.model.predict(changed), abs=1e-4)
     assert abs(answers[1].predictions[0] - answers[0].predictions[1]) > 0.01
     assert answers[2].unknown_ids == {"moon": ["bank"]}
 
 
-def test_everybody_ends_when_one_is_gone(
+def test_all_members_end_if_one_fails(
     trained: LocalFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = ServedModel.find_rows
 
-    def failing(self: ServedModel, asked: Sequence[str]) -> Any:
-        if asked and self.part_file.part.party == "bank":
+    def fail(self: ServedModel, ids: Sequence[str]) -> Any:
+        if ids and self.part_file.part.party == "bank":
             raise RuntimeError("no more")
-        return find(self, asked)
+        return find(self, ids)
 
-    monkeypatch.setattr(ServedModel, "find_rows", failing)
+    monkeypatch.setattr(ServedModel, "find_rows", fail)
     service = Service(trained)
-    asked = service.queue.submit_and_wait(["1-0"])
+    request = service.queue.submit_and_wait(["1-0"])
     found = service.ended()
     assert isinstance(found.errors["bank"], RuntimeError)
     assert isinstance(found.errors["shop"], PeerError)
     assert isinstance(found.errors["dealer"], PeerError)
     assert "bank" in str(found.errors["shop"])
-    assert asked.rejection == ("absent", "bank was lost: meeting the others again")
+    assert request.rejection == ("absent", "bank was lost: meeting the others again")
     assert service.queue.status == "waiting"

@@ -1,4 +1,4 @@
-"""A service of a job with shards: large batches go through workers, small ones never do."""
+"""A service of a job with shards: only large batches use workers."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from tests.federation.test_serving import Service
 from tests.federation.test_shards import prepare
 
 LARGE = 9
-"""Rows of a batch that is large, in these tests."""
+"""The minimum size of a large batch in these tests."""
 MANY = [f"1-{number}" for number in (*range(6, 40), 17, 17)]
 
 
 @pytest.fixture(autouse=True)
-def large(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("privet.boosting.sharding.MIN_SHARDED_ROWS", LARGE)
 
 
@@ -62,46 +62,46 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
     return training(tmp_path_factory.mktemp("shards"))
 
 
-def asked(queue: RequestQueue, ids: list[str], *, explain: bool = False) -> PredictionRequest:
+def submit(queue: RequestQueue, ids: list[str], *, explain: bool = False) -> PredictionRequest:
     found = queue.submit_and_wait(ids, explain=explain)
     assert (found.rejection, found.unknown_ids) == (None, {})
     return found
 
 
-def asked_in_small_batches(queue: RequestQueue, ids: list[str]) -> Any:
+def submit_in_small_batches(queue: RequestQueue, ids: list[str]) -> Any:
     starts = range(0, len(ids), LARGE - 1)
-    return np.concatenate([asked(queue, ids[k : k + LARGE - 1]).predictions for k in starts])
+    return np.concatenate([submit(queue, ids[k : k + LARGE - 1]).predictions for k in starts])
 
 
-def called(service: Service) -> dict[str, int]:
-    """Return how often everybody has called its workers, once the service has ended."""
+def count_pool_starts(service: Service) -> dict[str, int]:
+    """Return how often each member started its workers, once the service has ended."""
     service.queue.close("the test is over")
     events = service.ended().events
-    return {who: [e.kind for e in told].count("workers") for who, told in events.items()}
+    return {name: [e.kind for e in emitted].count("workers") for name, emitted in events.items()}
 
 
-def test_large_batches_go_through_workers(trained: LocalFederation) -> None:
-    """The same predictions to the last bit, explained or not, at the cost that is counted."""
+def test_large_batches_use_workers(trained: LocalFederation) -> None:
+    """The predictions are identical, explained or not, and the cost is as estimated."""
     service = Service(trained, explains=True)
     queue = service.queue
-    small = asked_in_small_batches(queue, MANY)
+    small = submit_in_small_batches(queue, MANY)
     before = copy(queue.stats)
-    assert np.array_equal(asked(queue, MANY).predictions, small)
+    assert np.array_equal(submit(queue, MANY).predictions, small)
     job, now = Job.read(trained.job_path), queue.stats
     counter = CostCounter(2)
     query = job.make_prediction_query(len(MANY), 2)
     answer_query(counter, query, job.party_names, None, None, None, BatchWorkers(job.shards))
     cost = counter.total
-    # Of two, one sends what the other receives.
+    # With two participants, the bytes that one receives are those that the other sends.
     sent = now.bytes_sent - before.bytes_sent + now.bytes_received - before.bytes_received
     assert (now.rounds - before.rounds, sent) == (cost.rounds, cost.online_bytes)
     assert (
         0 < now.bytes_from_dealer - before.bytes_from_dealer < cost.offline_bytes
-    )  # our part of it
-    # Again, by the same workers; and with what came with the request, which is in no table.
-    found = asked(queue, MANY[:20], explain=True)
+    )  # the local part of it
+    # Again with the same workers, with explanations, and with inline rows.
+    found = submit(queue, MANY[:20], explain=True)
     assert np.array_equal(found.predictions, small[:20])
-    few = asked(queue, MANY[:5], explain=True)
+    few = submit(queue, MANY[:5], explain=True)
     assert found.explanation is not None
     assert few.explanation is not None
     shown = found.explanation.take(np.arange(5)).explanation
@@ -116,36 +116,36 @@ def test_large_batches_go_through_workers(trained: LocalFederation) -> None:
     queue.submit(request)
     assert settled.wait(20)
     assert np.array_equal(request.predictions, small[:20])
-    assert called(service) == {"bank": 1, "shop": 1, "dealer": 1}
+    assert count_pool_starts(service) == {"bank": 1, "shop": 1, "dealer": 1}
     service.ended().checked()
 
 
-def test_small_batches_call_nobody(trained: LocalFederation) -> None:
+def test_small_batches_start_no_workers(trained: LocalFederation) -> None:
     service = Service(trained)
-    asked_in_small_batches(service.queue, MANY)
-    assert set(called(service).values()) == {0}
+    submit_in_small_batches(service.queue, MANY)
+    assert set(count_pool_starts(service).values()) == {0}
     service.ended().checked()
 
 
 @contextlib.contextmanager
-def healing(local: LocalFederation) -> Iterator[tuple[RequestQueue, list[Event]]]:
-    """Serve, and meet again whoever was lost, until the test is over."""
+def reconnecting_service(local: LocalFederation) -> Iterator[tuple[RequestQueue, list[Event]]]:
+    """Serve until the test ends, and reconnect after failures."""
     job, queue = Job.read(local.job_path), RequestQueue()
-    told: list[Event] = []
+    events: list[Event] = []
     failures: list[BaseException] = []
 
     def role(name: str) -> None:
         folder = local.folder / name
         keys = str(folder / f"{name}.key"), str(folder / f"{name}.crt")
 
-        def sit(wait: float) -> contextlib.AbstractContextManager[LocalMember]:
-            return open_session(job, name, *keys, timeout=wait, emit=told.append)
+        def open_member(wait: float) -> contextlib.AbstractContextManager[LocalMember]:
+            return open_session(job, name, *keys, timeout=wait, emit=events.append)
 
-        def session(seat: LocalMember) -> None:
+        def session(member: LocalMember) -> None:
             if server is None:
-                run_dealer_session(seat)
+                run_dealer_session(member)
             else:
-                server.run_session(seat)
+                server.run_session(member)
 
         server: ServiceRunner | None = None
         if name not in local.dealer_names:
@@ -153,10 +153,10 @@ def healing(local: LocalFederation) -> Iterator[tuple[RequestQueue, list[Event]]
             file = load_local_part(party, local.get_part_path(name), None)
             frame = party.read_new_rows(job, file.encoders, folder / "train.csv")
             model = ServedModel(file, frame)
-            mine = queue if name == local.recipient else None
-            server = ServiceRunner(lambda: model, party.folder, mine, party.cluster)
+            local_queue = queue if name == local.recipient else None
+            server = ServiceRunner(lambda: model, party.folder, local_queue, party.cluster)
         try:
-            run_with_retry(sit, session, 20.0, told.append, is_service=server is not None)
+            run_with_retry(open_member, session, 20.0, events.append, is_service=server is not None)
         except BaseException as error:  # noqa: BLE001
             failures.append(error)
 
@@ -164,7 +164,7 @@ def healing(local: LocalFederation) -> Iterator[tuple[RequestQueue, list[Event]]
     for thread in threads:
         thread.start()
     wait_for(queue)
-    yield queue, told
+    yield queue, events
     queue.close("the test is over")
     for thread in threads:
         thread.join(20)
@@ -173,72 +173,72 @@ def healing(local: LocalFederation) -> Iterator[tuple[RequestQueue, list[Event]]
 
 
 def wait_for(queue: RequestQueue, sessions: int = 1) -> None:
-    """Wait until so many sessions have begun, the last of which is up."""
+    """Wait until this many sessions have started, and the last one is serving."""
     until = time.monotonic() + 20
     while queue.stats.sessions < sessions or queue.status != "ok":
         assert time.monotonic() < until
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("whose", ["bank", "shop", "dealer"])
-def test_a_worker_that_fails_ends_the_session_and_not_the_service(
-    trained: LocalFederation, whose: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("owner", ["bank", "shop", "dealer"])
+def test_failed_worker_ends_the_session_but_not_the_service(
+    trained: LocalFederation, owner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = ShardInference.execute
     fails = threading.Semaphore(1)
-    index = {"bank": 0, "shop": 1, "dealer": -1}[whose]
+    index = {"bank": 0, "shop": 1, "dealer": -1}[owner]
 
-    def carry_out(self: ShardInference, order: Command) -> list[Share]:
+    def fail_once(self: ShardInference, command: Command) -> list[Share]:
         runtime = self._runtime
-        mine = runtime.index == index and not isinstance(runtime, CostCounter)
-        if mine and order.name == "scores" and fails.acquire(blocking=False):
+        is_local = runtime.index == index and not isinstance(runtime, CostCounter)
+        if is_local and command.name == "scores" and fails.acquire(blocking=False):
             raise OSError("this machine is on fire")
-        return original(self, order)
+        return original(self, command)
 
-    monkeypatch.setattr(ShardInference, "execute", carry_out)
-    with healing(trained) as (queue, told):
-        small = asked_in_small_batches(queue, MANY)
+    monkeypatch.setattr(ShardInference, "execute", fail_once)
+    with reconnecting_service(trained) as (queue, events):
+        small = submit_in_small_batches(queue, MANY)
         started = time.monotonic()
-        refused = queue.submit_and_wait(MANY).rejection
-        assert refused is not None
-        assert refused.reason == "absent"
+        rejection = queue.submit_and_wait(MANY).rejection
+        assert rejection is not None
+        assert rejection.reason == "absent"
         wait_for(queue, 2)
         assert time.monotonic() - started < 15
-        assert np.array_equal(asked(queue, MANY).predictions, small)
+        assert np.array_equal(submit(queue, MANY).predictions, small)
         assert queue.stats.lost == 1
-    assert any("on fire" in event.text for event in told if event.kind == "lost")
+    assert any("on fire" in event.text for event in events if event.kind == "lost")
 
 
-def test_a_worker_that_is_killed_while_nobody_asks(tmp_path: Path) -> None:
-    """It is missed within seconds, not by the next who asks; here with three dealers, aligned."""
+def test_killed_idle_worker_is_noticed(tmp_path: Path) -> None:
+    """Members notice it within seconds, without a request; with three dealers and alignment."""
     local = training(tmp_path, aligned=True, dealers=3)
     change(local.folder / "bank" / "party.toml", ("[data]", "[cluster]\nlocal = 1\n\n[data]"))
-    with healing(local) as (queue, _):
-        small = asked_in_small_batches(queue, MANY)
-        assert np.array_equal(asked(queue, MANY).predictions, small)
+    with reconnecting_service(local) as (queue, _):
+        small = submit_in_small_batches(queue, MANY)
+        assert np.array_equal(submit(queue, MANY).predictions, small)
         (process,) = multiprocessing.active_children()
         process.kill()
         wait_for(queue, 2)
-        assert np.array_equal(asked(queue, MANY).predictions, small)
+        assert np.array_equal(submit(queue, MANY).predictions, small)
 
 
-@pytest.mark.parametrize("whose", ["bank", "dealer"])
-def test_a_worker_that_is_lost_when_the_service_ends(
-    trained: LocalFederation, whose: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("owner", ["bank", "dealer"])
+def test_worker_lost_at_the_end_is_ignored(
+    trained: LocalFederation, owner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody needs it any more: all end, and nobody meets again to wait for the others."""
-    index = {"bank": 0, "dealer": -1}[whose]
+    """No member needs the worker any more: all members end without reconnecting."""
+    index = {"bank": 0, "dealer": -1}[owner]
     original = sharding.run_inference_worker
     lost = threading.Event()
 
-    def infer_shard(runtime: Runtime, suite: Any, tests: Any, orders: CommandLoop) -> None:
-        original(runtime, suite, tests, orders)
+    def fail_at_end(runtime: Runtime, suite: Any, tests: Any, commands: CommandLoop) -> None:
+        original(runtime, suite, tests, commands)
         if runtime.index == index:
             lost.set()
             raise OSError("this machine is on fire")
 
-    monkeypatch.setattr(worker, "run_inference_worker", infer_shard)
-    with healing(trained) as (queue, told):
-        asked(queue, MANY)
+    monkeypatch.setattr(worker, "run_inference_worker", fail_at_end)
+    with reconnecting_service(trained) as (queue, events):
+        submit(queue, MANY)
     assert lost.is_set()
-    assert [event.text for event in told if event.kind == "lost"] == []
+    assert [event.text for event in events if event.kind == "lost"] == []

@@ -1,4 +1,4 @@
-"""Three dealers, of whom none knows a mask: everything that one dealer deals for."""
+"""Three dealers, none of which knows a mask, for all commands."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from privet.runtime.correlations import replicated
 from tests.federation import test_alignment
 from tests.federation.harness import N_SAMPLES, align, change, model_of, prepare, rows, run
 from tests.federation.test_serving import Service, expected
-from tests.federation.test_training import end_after, last_common, plain_model, same_tests
+from tests.federation.test_training import end_after, last_common, plain_model, same_splits
 
 THREE = ("bank", "telecom", "shop")
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_a_training_and_a_prediction(tmp_path: Path, task: str) -> None:
-    """Participants send and get the same, to the byte, as with one dealer."""
+    """Participants send and receive exactly as many bytes as with a single dealer."""
     reports: list[dict[tuple[str, str], Any]] = []
     for dealers in (1, 3):
         local = prepare(tmp_path / str(dealers), task=task, dealers=dealers)
         trained = run(local, "train").checked()
-        assert same_tests(model_of(local), plain_model(local))
+        assert same_splits(model_of(local), plain_model(local))
         predicted = run(local, "predict").checked()
         reports.append({})
         for name in local.party_names:
@@ -42,38 +42,38 @@ def test_a_training_and_a_prediction(tmp_path: Path, task: str) -> None:
                     report.bytes_from_dealer,
                 )
         values = predicted[local.recipient][1].values
-        clear = plain_model(local).predict(rows(2, 7, task).columns)
-        np.testing.assert_allclose(values, clear, atol=2e-3)
+        expected_values = plain_model(local).predict(rows(2, 7, task).columns)
+        np.testing.assert_allclose(values, expected_values, atol=2e-3)
     assert reports[0] == reports[1]
 
 
-def test_a_training_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+def test_interrupted_training_resumes(tmp_path: Path) -> None:
     local = prepare(tmp_path, dealers=3)
-    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    run(local, "train", handlers=end_after(2))  # type: ignore[arg-type]
     done = last_common(local)
     assert run(local, "train").checked()["bank"][0].resumed_from == done
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
 
 
-def test_a_part_of_one_dealer_is_gone_on_with_by_three(tmp_path: Path) -> None:
-    """Who deals is no part of a model."""
+def test_dealers_are_not_part_of_the_job_digest(tmp_path: Path) -> None:
+    """A training run can resume with other dealers."""
     local = prepare(tmp_path / "three", dealers=3)
     one = prepare(tmp_path / "one")
     assert Job.read(local.job_path).digest == Job.read(one.job_path).digest
 
 
-def test_rows_are_aligned_by_one_of_them(tmp_path: Path) -> None:
+def test_first_dealer_aligns_rows(tmp_path: Path) -> None:
     local = prepare(tmp_path, dealers=3, names=THREE)
     align(local)
     found = run(local, "train").checked()
     assert found["bank"][0].n_samples == 34
-    told = {r.what: r.to for r in found["bank"][0].alignment.reveals}
-    assert told["number of its rows"] == ["dealer1"]
-    assert told["number of rows that all have"] == [*THREE, "dealer1", "dealer2", "dealer3"]
-    assert same_tests(model_of(local), test_alignment.plain_model(local))
+    disclosures = {r.what: r.to for r in found["bank"][0].alignment.reveals}
+    assert disclosures["number of its rows"] == ["dealer1"]
+    assert disclosures["number of rows that all have"] == [*THREE, "dealer1", "dealer2", "dealer3"]
+    assert same_splits(model_of(local), test_alignment.plain_model(local))
 
 
-def test_too_few_rows_are_found_by_all(tmp_path: Path) -> None:
+def test_too_few_common_rows_are_reported_to_all_members(tmp_path: Path) -> None:
     local = prepare(tmp_path, dealers=3)
     align(local, minimum=1000)
     found = run(local, "train")
@@ -100,7 +100,7 @@ def test_indicators_are_kept(tmp_path: Path) -> None:
     costs = []
     for _ in range(2):
         found = run(local, "train", restart=True).checked()
-        assert same_tests(model_of(local), plain_model(local))
+        assert same_splits(model_of(local), plain_model(local))
         costs.append(found["bank"][0].bytes_sent)
     assert costs[1] < costs[0]
     text = local.job_path.read_text()
@@ -109,29 +109,29 @@ def test_indicators_are_kept(tmp_path: Path) -> None:
     local.job_path.write_text(text.replace(blocks[0] + blocks[1], blocks[1] + blocks[0]))
     found = run(local, "train", restart=True).checked()
     assert found["bank"][0].bytes_sent == costs[0]
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
 
 
 @pytest.mark.parametrize("dealer", ["dealer1", "dealer2", "dealer3"])
-def test_a_dealer_that_is_lost_is_named_by_all(tmp_path: Path, dealer: str) -> None:
-    """Whoever it is, at every other role; the training goes on from its checkpoint."""
+def test_lost_dealer_is_named_by_all_members(tmp_path: Path, dealer: str) -> None:
+    """Every other member names it, and training resumes from the checkpoint."""
     local = prepare(tmp_path, dealers=3)
 
     def leave(event: Event) -> None:
         if event.kind == "started":
             raise KeyboardInterrupt
 
-    found = run(local, "train", tells={dealer: leave})
+    found = run(local, "train", handlers={dealer: leave})
     for name, error in found.errors.items():
         if name != dealer:
             assert isinstance(error, PeerLostError), (name, error)
             assert error.peer == dealer
     assert set(found.errors) == set(local.member_names)
     run(local, "train").checked()
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
 
 
-def test_a_dealer_that_does_not_come_is_named(tmp_path: Path) -> None:
+def test_absent_dealer_is_named(tmp_path: Path) -> None:
     local = prepare(tmp_path, dealers=3)
     found = run(local, "train", absent=("dealer2",), wait=2.0)
     for name, error in found.errors.items():
@@ -139,7 +139,7 @@ def test_a_dealer_that_does_not_come_is_named(tmp_path: Path) -> None:
         assert "dealer2" in str(error)
 
 
-def test_a_dealer_without_its_keys_ends_the_waiting_of_all(tmp_path: Path) -> None:
+def test_dealer_without_keys_ends_the_other_members(tmp_path: Path) -> None:
     local = prepare(tmp_path, dealers=3)
     (tmp_path / "dealer3" / "dealer3.key").unlink()
     found = run(local, "train", wait=30.0, last=("dealer3",))
@@ -148,28 +148,30 @@ def test_a_dealer_without_its_keys_ends_the_waiting_of_all(tmp_path: Path) -> No
         assert found.errors[name].peer == "dealer3"  # type: ignore[attr-defined]
 
 
-def test_seeds_that_two_dealers_do_not_share_are_refused(
+def test_different_seeds_of_two_dealers_are_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before anything is computed; both are named."""
+    """The error names both dealers, before any computation."""
     local = prepare(tmp_path, dealers=3)
-    meet = replicated.DealerPeers.exchange_seeds
+    exchange = replicated.DealerPeers.exchange_seeds
 
-    def other(self: Any, n_parties: int, said: bytes) -> Any:
-        name, parts = meet(self, n_parties, said)
+    def other(self: Any, n_parties: int, content: bytes) -> Any:
+        name, parts = exchange(self, n_parties, content)
         if self.dealer_index == 1:
             parts[1][0] = bytes(32)
         return name, parts
 
     monkeypatch.setattr(replicated.DealerPeers, "exchange_seeds", other)
     found = run(local, "train")
-    told = str(found.errors["bank"])
-    assert "dealer3 and dealer2 should have the same seed for us, and do not" in told
+    message = str(found.errors["bank"])
+    assert "dealer3 and dealer2 should have the same seed for us, and do not" in message
     assert set(found.errors) == set(local.member_names)
 
 
-def deal_ahead(local: LocalFederation, samples: int = N_SAMPLES, done: int = 0) -> list[Path]:
-    """Let three dealers deal ahead by their command, and hand everybody its files."""
+def preprocess_with_three_dealers(
+    local: LocalFederation, samples: int = N_SAMPLES, done: int = 0
+) -> list[Path]:
+    """Run the three dealers' preprocessing commands, and give each participant its files."""
     counts = [len(party.frame.names) for party in split_frame(rows(1), len(local.party_names))]
     options = [f"--features={','.join(map(str, counts))}", f"--samples={samples}", "--cuts=7"]
     running = {
@@ -193,20 +195,20 @@ def deal_ahead(local: LocalFederation, samples: int = N_SAMPLES, done: int = 0) 
     return found
 
 
-def test_three_deal_ahead(tmp_path: Path) -> None:
-    """Each into files of its own, which are used together, once."""
+def test_offline_preprocessing(tmp_path: Path) -> None:
+    """Each dealer writes separate files, which a training run uses together, once."""
     local = prepare(tmp_path, tables=2, dealers=3)
-    paths = deal_ahead(local)
+    paths = preprocess_with_three_dealers(local)
     trained = run(local, "train", absent=local.dealer_names).checked()
     assert trained["bank"][0].correlations == "ahead"
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
     assert not any(path.exists() for path in paths)
 
 
-def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
-    """Of two dealings, of one dealer twice, and too few of them: refused before all meet."""
+def test_mismatched_preprocessing_files_are_rejected(tmp_path: Path) -> None:
+    """Files of two preprocessing runs, of one dealer twice, or too few are rejected."""
     local = prepare(tmp_path / "first", tables=1, dealers=3)
-    paths = deal_ahead(local)
+    paths = preprocess_with_three_dealers(local)
     party = local.folder / "bank" / "party.toml"
     whole = party.read_text()
     for change_to, complaint in (
@@ -223,14 +225,14 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
     party.write_text(whole)
     for dealer in local.dealer_names:
         (local.folder / dealer / "dealt").rename(local.folder / dealer / "old")
-    deal_ahead(local)
+    preprocess_with_three_dealers(local)
     (local.folder / "dealer2" / "old" / "bank.correlations").replace(paths[1])
     found = run(local, "train", absent=(*local.dealer_names, "shop"), wait=2.0)
     assert "is of another dealing than" in str(found.errors["bank"])
 
 
-def test_dealers_that_deal_ahead_for_other_work(tmp_path: Path) -> None:
-    """They find out before they deal, and write nothing."""
+def test_dealers_must_agree_on_offline_preprocessing(tmp_path: Path) -> None:
+    """Dealers compare their settings before they generate anything, and write no files."""
     local = prepare(tmp_path, tables=1, dealers=3)
     running = {}
     for name in local.dealer_names:
@@ -271,100 +273,108 @@ def test_participants_play_the_dealers(tmp_path: Path) -> None:
             _, err = process.communicate(timeout=60)
             assert process.returncode == 0, (name, err)
             assert "which we play" in err
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
 
 
-CONTACT = 'address = "127.0.0.1:{port}"\nfingerprint = "{letter}{zeros}"\n'
+DEALER_ENTRY = 'address = "127.0.0.1:{port}"\nfingerprint = "{letter}{zeros}"\n'
 
 
-def contact(number: int) -> str:
-    return CONTACT.format(port=9000 + number, letter="abcdef"[number], zeros="0" * 63)
+def dealer_entry(number: int) -> str:
+    return DEALER_ENTRY.format(port=9000 + number, letter="abcdef"[number], zeros="0" * 63)
 
 
-def job_with(local: LocalFederation, *dealers: str, **terms: str) -> None:
-    """Replace a job's dealer by others."""
+def replace_dealers(local: LocalFederation, *dealers: str, **settings: str) -> None:
+    """Replace the dealer of a job."""
     text = local.job_path.read_text()
     start, end = text.index("[dealer]"), text.index("[[participants]]")
     listed = "".join(f"[[dealers]]\n{dealer}\n" for dealer in dealers)
-    said = "".join(f"{key} = {value}\n" for key, value in terms.items())
-    local.job_path.write_text(said + text[:start] + listed + text[end:])
+    lines = "".join(f"{key} = {value}\n" for key, value in settings.items())
+    local.job_path.write_text(lines + text[:start] + listed + text[end:])
 
 
 @pytest.mark.parametrize(
-    ("dealers", "terms", "complaint"),
+    ("dealers", "settings", "complaint"),
     [
         ([], {}, r"dealers: there is one \[dealer\], or one or three \[\[dealers\]\]"),
-        ([contact(0), contact(1)], {}, "dealers: there are one or three, and here are 2"),
-        ([contact(k) for k in range(4)], {}, "dealers: there are one or three, and here are 4"),
+        ([dealer_entry(0), dealer_entry(1)], {}, "dealers: there are one or three, and here are 2"),
         (
-            [contact(0) + 'name = "bank"', contact(1), contact(2)],
+            [dealer_entry(k) for k in range(4)],
+            {},
+            "dealers: there are one or three, and here are 4",
+        ),
+        (
+            [dealer_entry(0) + 'name = "bank"', dealer_entry(1), dealer_entry(2)],
             {},
             "dealers: 'bank' is the name of somebody else, too",
         ),
         (
-            [contact(0) + 'name = "x"', contact(1) + 'name = "x"', contact(2)],
+            [dealer_entry(0) + 'name = "x"', dealer_entry(1) + 'name = "x"', dealer_entry(2)],
             {},
             "dealers: 'x' is the name of somebody else, too",
         ),
-        ([contact(0), contact(0), contact(2)], {}, "two have the same of fingerprints"),
         (
-            [contact(k) for k in range(3)],
+            [dealer_entry(0), dealer_entry(0), dealer_entry(2)],
+            {},
+            "two have the same of fingerprints",
+        ),
+        (
+            [dealer_entry(k) for k in range(3)],
             {"protocol": '"paper"'},
             "dealers: the protocol paper takes one; use masked",
         ),
         (
-            [contact(0) + 'by = "bank"'],
+            [dealer_entry(0) + 'by = "bank"'],
             {},
             "dealers.by: bank would be the only dealer, and know all masks",
         ),
         (
-            [contact(k) + 'by = "bank"' for k in range(3)],
+            [dealer_entry(k) + 'by = "bank"' for k in range(3)],
             {},
             "dealers.by: three participants play the three dealers, each of them one",
         ),
         (
-            [contact(0) + 'by = "bank"', contact(1), contact(2)],
+            [dealer_entry(0) + 'by = "bank"', dealer_entry(1), dealer_entry(2)],
             {},
             "dealers.by: three participants play the three dealers, each of them one",
         ),
         (
-            [contact(k) + f'by = "{name}"' for k, name in enumerate(("bank", "post", "shop"))],
+            [dealer_entry(k) + f'by = "{name}"' for k, name in enumerate(("bank", "post", "shop"))],
             {},
             "dealers.by: 'post' is none of bank, telecom, shop",
         ),
         (
-            [contact(k) + f'by = "{name}"' for k, name in enumerate(THREE)],
+            [dealer_entry(k) + f'by = "{name}"' for k, name in enumerate(THREE)],
             {"align": "true"},
             "align: the dealer that aligns must collude with nobody",
         ),
     ],
 )
-def test_jobs_that_are_refused(
-    tmp_path: Path, dealers: list[str], terms: dict[str, str], complaint: str
+def test_invalid_jobs_are_rejected(
+    tmp_path: Path, dealers: list[str], settings: dict[str, str], complaint: str
 ) -> None:
     local = prepare(tmp_path, names=THREE)
-    job_with(local, *dealers, **terms)
+    replace_dealers(local, *dealers, **settings)
     with pytest.raises(InputError, match=complaint):
         Job.read(local.job_path)
 
 
-def test_jobs_that_are_taken(tmp_path: Path) -> None:
-    """One of [[dealers]] is what [dealer] is; three may have names, and be played."""
+def test_valid_jobs_are_accepted(tmp_path: Path) -> None:
+    """A single [[dealers]] entry equals [dealer]; three can have names and operators."""
     local = prepare(tmp_path, names=THREE)
-    job_with(local, contact(0))
+    replace_dealers(local, dealer_entry(0))
     assert Job.read(local.job_path).dealer_names == ("dealer",)
     local = prepare(tmp_path / "named", names=THREE)
-    job_with(local, contact(0) + 'name = "notary"', contact(1), contact(2))
+    replace_dealers(local, dealer_entry(0) + 'name = "notary"', dealer_entry(1), dealer_entry(2))
     assert Job.read(local.job_path).dealer_names == ("notary", "dealer2", "dealer3")
     local = prepare(tmp_path / "played", names=THREE)
-    job_with(local, *(contact(k) + f'by = "{name}"' for k, name in enumerate(THREE)))
+    replace_dealers(local, *(dealer_entry(k) + f'by = "{name}"' for k, name in enumerate(THREE)))
     job = Job.read(local.job_path)
     assert job.dealer_operators == dict(zip(job.dealer_names, THREE, strict=True))
     assert "dealers' players" in job.list_agreed_settings()
 
 
-def test_all_must_mean_the_same_dealers(tmp_path: Path) -> None:
-    """Whoever has another order of them finds out before anything is computed."""
+def test_members_must_agree_on_the_dealers(tmp_path: Path) -> None:
+    """A different order of the dealers is detected before any computation."""
     local = prepare(tmp_path, dealers=3)
     text = local.job_path.read_text()
     other = tmp_path / "other.toml"

@@ -1,4 +1,4 @@
-"""A federation of its own folders and keys: training, prediction, failure and recovery."""
+"""Federations with separate folders and keys: training, prediction, failure and recovery."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from tests.federation.harness import (
     Run,
     align,
     change,
-    model_in_the_clear,
     model_of,
     prepare,
     rows,
     run,
+    train_in_plaintext,
 )
 
 
 def plain_model(local: LocalFederation) -> Model:
-    """Return what training in the clear gives on the same files."""
+    """Train in plaintext on the same files."""
     frames = {
         name: read_frame(
             local.folder / name / "train.csv",
@@ -56,15 +56,15 @@ def plain_model(local: LocalFederation) -> Model:
         )
         for name in local.party_names
     }
-    return model_in_the_clear(local, frames)
+    return train_in_plaintext(local, frames)
 
 
-def same_tests(a: Model, b: Model) -> bool:
+def same_splits(a: Model, b: Model) -> bool:
     return np.array_equal(a.feature, b.feature) and np.array_equal(a.threshold, b.threshold)
 
 
-AT_THE_END = ["rehearsal.checkpoints", "rehearsal.part"]
-"""What a training leaves: scores, to go on from, and the part."""
+FINAL_FILES = ["rehearsal.checkpoints", "rehearsal.part"]
+"""The files after training: the scores, to resume from, and the part."""
 
 
 @pytest.fixture(scope="module")
@@ -74,77 +74,85 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
     return local
 
 
-def test_training_gives_the_model_of_plain_training(trained: LocalFederation) -> None:
+def test_training_matches_plaintext_training(trained: LocalFederation) -> None:
     model, plain = model_of(trained), plain_model(trained)
-    assert same_tests(model, plain)
+    assert same_splits(model, plain)
     np.testing.assert_allclose(model.leaf_values, plain.leaf_values, atol=1e-4)
     for name in NAMES:
         assert stat.S_IMODE(trained.get_part_path(name).stat().st_mode) == 0o600
         folder = trained.get_part_path(name).parent
-        assert sorted(p.name for p in folder.iterdir()) == AT_THE_END
-        kept = sorted(path.suffix for path in (folder / AT_THE_END[0]).iterdir())
+        assert sorted(p.name for p in folder.iterdir()) == FINAL_FILES
+        kept = sorted(path.suffix for path in (folder / FINAL_FILES[0]).iterdir())
         assert kept == [".ended", ".tables"]
     assert len({load_part(trained.get_part_path(name)).model_id for name in NAMES}) == 1
 
 
-def test_the_report_is_what_the_plan_says(tmp_path: Path) -> None:
+def test_reported_cost_matches_the_plan(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     found = run(local, "train").checked()
     reports = [found[name][0] for name in NAMES]
     job = Job.read(local.job_path)
-    # Of five columns, one is rounded to a few numbers and missing in places.
+    # One of the five columns has few distinct values, and missing ones.
     federation = job.make_training_spec(
         load_part(local.get_part_path("bank")).part.features, (7, 7, 7, 7, 7)
     )
-    due, ids = (
+    estimate, id_check = (
         estimate_cost(federation, federation.make_plan(40)),
         count_program_cost(compare_ids_on_shares, len(NAMES), None),
     )
-    assert {report.rounds for report in reports} == {ids.rounds + due.rounds}
-    assert sum(report.bytes_sent for report in reports) == ids.online_bytes + due.online_bytes
+    assert {report.rounds for report in reports} == {id_check.rounds + estimate.rounds}
     assert (
-        sum(report.bytes_from_dealer for report in reports) == ids.offline_bytes + due.offline_bytes
+        sum(report.bytes_sent for report in reports)
+        == id_check.online_bytes + estimate.online_bytes
+    )
+    assert (
+        sum(report.bytes_from_dealer for report in reports)
+        == id_check.offline_bytes + estimate.offline_bytes
     )
     assert {report.correlations for report in reports} == {"live"}
-    told = {(reveal.what, tuple(reveal.to)) for report in reports for reveal in report.reveals}
-    assert {what for what, _ in told} == {
+    disclosures = {
+        (reveal.what, tuple(reveal.to)) for report in reports for reveal in report.reveals
+    }
+    assert {disclosure for disclosure, _ in disclosures} == {
         "numbers of cuts",
         "split feature",
         "split bucket",
         "numbers within bounds",
         "whose ids are the same",
     }
-    assert {to for what, to in told if what == "split feature"} == {NAMES}
+    assert {to for disclosure, to in disclosures if disclosure == "split feature"} == {NAMES}
 
 
 @pytest.mark.parametrize("aligned", [False, True])
-def test_what_is_foreseen_is_what_the_report_has(tmp_path: Path, aligned: bool) -> None:
-    """Comparing ids is part of it, unless rows are aligned: that is reported apart."""
+def test_reported_cost_matches_the_forecast(tmp_path: Path, aligned: bool) -> None:
+    """The forecast includes the id check; alignment is reported separately."""
     local = prepare(tmp_path)
     if aligned:
         align(local)
     found = run(local, "train")
     reports = [found.checked()[name][0] for name in NAMES]
-    told = [e.fields["cuts"] for name in NAMES for e in found.events[name] if e.kind == "cuts"]
-    counts = tuple(count for own in told for count in own.values())
-    due = forecast_training(
+    cut_counts = [
+        e.fields["cuts"] for name in NAMES for e in found.events[name] if e.kind == "cuts"
+    ]
+    counts = tuple(count for owned in cut_counts for count in owned.values())
+    estimate = forecast_training(
         Job.read(local.job_path),
         reports[0].n_samples,
-        [len(own) for own in told],
+        [len(owned) for owned in cut_counts],
         cut_counts=counts,
     ).estimate
-    assert {report.rounds for report in reports} == {due.rounds}
-    assert sum(report.bytes_sent for report in reports) == due.online_bytes
-    assert sum(report.bytes_from_dealer for report in reports) == due.offline_bytes
-    (said,) = (event.fields for event in found.events["bank"] if event.kind == "started")
-    assert (said["rounds"], said["bytes_online"], said["bytes_offline"]) == (
-        due.rounds,
-        due.online_bytes,
-        due.offline_bytes,
+    assert {report.rounds for report in reports} == {estimate.rounds}
+    assert sum(report.bytes_sent for report in reports) == estimate.online_bytes
+    assert sum(report.bytes_from_dealer for report in reports) == estimate.offline_bytes
+    (started,) = (event.fields for event in found.events["bank"] if event.kind == "started")
+    assert (started["rounds"], started["bytes_online"], started["bytes_offline"]) == (
+        estimate.rounds,
+        estimate.online_bytes,
+        estimate.offline_bytes,
     )
 
 
-def test_prediction_goes_to_the_recipient(trained: LocalFederation) -> None:
+def test_only_the_recipient_gets_predictions(trained: LocalFederation) -> None:
     found = run(trained, "predict").checked()
     assert found["bank"][1] is None
     predictions = found["shop"][1]
@@ -174,7 +182,7 @@ def test_another_recipient(tmp_path: Path) -> None:
     np.testing.assert_allclose(found["bank"][1].values, expected, atol=1e-4)
 
 
-def test_the_paper_protocol(tmp_path: Path) -> None:
+def test_paper_protocol(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1, protocol="paper")
     run(local, "train").checked()
     found = run(local, "predict").checked()
@@ -183,32 +191,35 @@ def test_the_paper_protocol(tmp_path: Path) -> None:
 
 
 class KilledError(Exception):
-    """Ends a role from inside, at a moment of our choosing."""
+    """Ends a role at a chosen point."""
 
 
 def end_after(table: int) -> dict[str, object]:
-    def tell(event: Event) -> None:
+    def kill(event: Event) -> None:
         if event.kind == "table" and event.fields["table"] == table:
             raise KilledError
 
-    return {"shop": tell}
+    return {"shop": kill}
 
 
 def last_common(local: LocalFederation) -> int:
-    """Return the last table that all have: when one ends, another may be about to write it."""
+    """Return the last table of which all participants have a checkpoint.
+
+    When one participant ends, another can still be writing its checkpoint.
+    """
     return min(int(max(stages(local, name)).name[:5]) for name in NAMES)
 
 
 def stages(local: LocalFederation, name: str) -> list[Path]:
-    """Return the stages that a participant has."""
+    """Return a participant's checkpoints."""
     folder = local.get_part_path(name).parent / "rehearsal.checkpoints"
     return [*folder.glob("*.scores"), *folder.glob("*.ended")]
 
 
 @pytest.mark.parametrize("protocol", ["masked", "paper"])
-def test_a_training_cut_short_goes_on(tmp_path: Path, protocol: str) -> None:
+def test_interrupted_training_resumes(tmp_path: Path, protocol: str) -> None:
     local = prepare(tmp_path, protocol=protocol)
-    first = run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    first = run(local, "train", handlers=end_after(2))  # type: ignore[arg-type]
     assert isinstance(first.errors["shop"], KilledError)
     for name in ("bank", "dealer"):
         assert isinstance(first.errors[name], PeerError)
@@ -220,37 +231,37 @@ def test_a_training_cut_short_goes_on(tmp_path: Path, protocol: str) -> None:
     reports = [second.checked()[name][0] for name in NAMES]
     assert {report.resumed_from for report in reports} == {done}
     if protocol == "masked":
-        assert same_tests(model_of(local), plain_model(local))
+        assert same_splits(model_of(local), plain_model(local))
         np.testing.assert_allclose(
             model_of(local).leaf_values, plain_model(local).leaf_values, atol=1e-4
         )
     folders = [local.get_part_path(name).parent for name in NAMES]
-    assert all(sorted(p.name for p in folder.iterdir()) == AT_THE_END for folder in folders)
+    assert all(sorted(p.name for p in folder.iterdir()) == FINAL_FILES for folder in folders)
 
 
-def test_one_who_is_a_table_behind_is_waited_for(tmp_path: Path) -> None:
+def test_training_resumes_from_the_latest_common_table(tmp_path: Path) -> None:
     local = prepare(tmp_path)
-    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    run(local, "train", handlers=end_after(2))  # type: ignore[arg-type]
     max(stages(local, "shop")).unlink()
     second = run(local, "train").checked()
     assert second["bank"][0].resumed_from == 1
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
 
 
 def test_checkpoints_of_different_runs_do_not_mix(tmp_path: Path) -> None:
     """Table 2 of one run and table 2 of another have shares that do not add up."""
     local = prepare(tmp_path)
-    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
-    kept = {
+    run(local, "train", handlers=end_after(2))  # type: ignore[arg-type]
+    moved = {
         name: (local.get_part_path(name).parent / "rehearsal.checkpoints").rename(
             tmp_path / f"{name}.1"
         )
         for name in NAMES
     }
-    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    run(local, "train", handlers=end_after(2))  # type: ignore[arg-type]
     checkpoints = local.get_part_path("bank").parent / "rehearsal.checkpoints"
     checkpoints.rename(tmp_path / "bank.2")
-    kept["bank"].rename(checkpoints)
+    moved["bank"].rename(checkpoints)
     kept_files = sorted(path.name for path in checkpoints.iterdir())
     found = run(local, "train")
     for name in (*NAMES, "dealer"):
@@ -259,12 +270,12 @@ def test_checkpoints_of_different_runs_do_not_mix(tmp_path: Path) -> None:
     assert sorted(path.name for path in checkpoints.iterdir()) == kept_files
     found = run(local, "train", restart=True)
     assert found.checked()["bank"][0].resumed_from == 0
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
 
 
-def test_nobodys_progress_is_thrown_away_unasked(tmp_path: Path) -> None:
+def test_progress_is_not_discarded_without_restart(tmp_path: Path) -> None:
     local = prepare(tmp_path)
-    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    run(local, "train", handlers=end_after(2))  # type: ignore[arg-type]
     checkpoints = local.get_part_path("bank").parent / "rehearsal.checkpoints"
     away = checkpoints.rename(tmp_path / "away")
     found = run(local, "train")
@@ -275,17 +286,17 @@ def test_nobodys_progress_is_thrown_away_unasked(tmp_path: Path) -> None:
     assert run(local, "train").checked()["bank"][0].resumed_from == done
 
 
-def test_one_that_fell_in_the_first_table(tmp_path: Path) -> None:
+def test_interruption_in_the_first_table(tmp_path: Path) -> None:
     local = prepare(tmp_path)
-    run(local, "train", tells=end_after(1))  # type: ignore[arg-type]
+    run(local, "train", handlers=end_after(1))  # type: ignore[arg-type]
     shutil.rmtree(local.get_part_path("bank").parent / "rehearsal.checkpoints", ignore_errors=True)
     assert run(local, "train").checked()["shop"][0].resumed_from == 0
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
 
 
-def test_addresses_and_keys_may_change_on_the_way(tmp_path: Path) -> None:
+def test_addresses_can_change_before_resuming(tmp_path: Path) -> None:
     local = prepare(tmp_path)
-    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    run(local, "train", handlers=end_after(2))  # type: ignore[arg-type]
     text = local.job_path.read_text()
     port = Job.read(local.job_path).get_entry("dealer").address.rpartition(":")[2]
     local.job_path.write_text(text.replace(port, str(find_free_ports(1)[0])))
@@ -293,10 +304,10 @@ def test_addresses_and_keys_may_change_on_the_way(tmp_path: Path) -> None:
     assert run(local, "train").checked()["bank"][0].resumed_from == done
 
 
-def test_a_certificate_is_renewed_without_a_new_job(tmp_path: Path) -> None:
-    """The job is the same file, and a training that was cut short goes on."""
+def test_certificate_can_be_renewed_before_resuming(tmp_path: Path) -> None:
+    """The job file stays the same, and an interrupted training run resumes."""
     local = prepare(tmp_path)
-    run(local, "train", tells=end_after(2))  # type: ignore[arg-type]
+    run(local, "train", handlers=end_after(2))  # type: ignore[arg-type]
     done = last_common(local)
     for name in ("bank", "dealer"):
         folder = tmp_path / name
@@ -304,26 +315,24 @@ def test_a_certificate_is_renewed_without_a_new_job(tmp_path: Path) -> None:
     assert run(local, "train").checked()["bank"][0].resumed_from == done
 
 
-def test_a_model_that_is_there_is_not_trained_again(trained: LocalFederation) -> None:
+def test_finished_model_is_not_trained_again(trained: LocalFederation) -> None:
     before = {name: load_part(trained.get_part_path(name)).model_id for name in NAMES}
     found = run(trained, "train").checked()
     assert {name: load_part(trained.get_part_path(name)).model_id for name in NAMES} == before
     assert found["bank"][0].rounds == 0
 
 
-def test_one_killed_between_its_last_checkpoint_and_its_part(tmp_path: Path) -> None:
+def test_kill_between_the_last_checkpoint_and_the_part(tmp_path: Path) -> None:
     local = prepare(tmp_path)
-    run(local, "train", tells=end_after(3))  # type: ignore[arg-type]
+    run(local, "train", handlers=end_after(3))  # type: ignore[arg-type]
     done = last_common(local)
     found = run(local, "train").checked()
     assert found["shop"][0].resumed_from == done
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
 
 
-def test_one_killed_before_its_last_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The others are done: they keep the stages before, until they know that all have the last."""
+def test_kill_before_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others keep earlier checkpoints until they know that all participants have the last."""
     local = prepare(tmp_path)
     save = CheckpointStore.save
 
@@ -337,18 +346,18 @@ def test_one_killed_before_its_last_checkpoint(
         run(local, "train")
     assert last_common(local) == 2
     assert run(local, "train").checked()["bank"][0].resumed_from == 2
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
 
 
-def test_one_has_its_part_and_the_other_only_its_last_checkpoint(tmp_path: Path) -> None:
+def test_one_participant_has_its_part_the_other_only_its_last_checkpoint(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     checkpoints = local.get_part_path("shop").parent / "rehearsal.checkpoints"
 
-    def keep(event: Event) -> None:
+    def copy_checkpoints(event: Event) -> None:
         if event.kind == "table" and event.fields["table"] == 3:
             shutil.copytree(checkpoints, tmp_path / "kept")
 
-    run(local, "train", tells={"shop": keep}).checked()
+    run(local, "train", handlers={"shop": copy_checkpoints}).checked()
     before = load_part(local.get_part_path("shop"))
     local.get_part_path("shop").unlink()
     shutil.rmtree(checkpoints)
@@ -356,11 +365,11 @@ def test_one_has_its_part_and_the_other_only_its_last_checkpoint(tmp_path: Path)
     found = run(local, "train").checked()
     assert found["shop"][0].resumed_from == 3
     assert load_part(local.get_part_path("shop")).model_id == before.model_id
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
 
 
 def test_a_second_run_of_the_same_job_is_refused(tmp_path: Path) -> None:
-    """The listener of the first is closed by then, so nothing else would keep it away."""
+    """The first run has closed its listener by then, so only the lock stops the second one."""
     local = prepare(tmp_path)
     second: list[Run] = []
 
@@ -368,11 +377,11 @@ def test_a_second_run_of_the_same_job_is_refused(tmp_path: Path) -> None:
         if event.kind == "table" and not second:
             second.append(run(local, "train", absent=("shop", "dealer"), wait=1.0))
 
-    first = run(local, "train", tells={"bank": start_again})
+    first = run(local, "train", handlers={"bank": start_again})
     first.checked()
     assert isinstance(second[0].errors["bank"], UnavailableError)
     assert "works there for the job 'rehearsal'" in str(second[0].errors["bank"])
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
 
 
 @pytest.mark.parametrize(
@@ -383,12 +392,12 @@ def test_a_second_run_of_the_same_job_is_refused(tmp_path: Path) -> None:
         (lambda content: b"something else", "not a checkpoint"),
     ],
 )
-def test_a_damaged_checkpoint_is_left_out(
+def test_damaged_checkpoint_is_ignored(
     tmp_path: Path, damage: Callable[[bytes], bytes], complaint: str
 ) -> None:
-    """The last one, whoever has it: all go on from the one before, and it is said why."""
+    """If the last checkpoint is damaged, all resume from the previous one, with a warning."""
     local = prepare(tmp_path, tables=5)
-    run(local, "train", tells=end_after(3))  # type: ignore[arg-type]
+    run(local, "train", handlers=end_after(3))  # type: ignore[arg-type]
     done, path = last_common(local), max(stages(local, "bank"))
     path.write_bytes(damage(path.read_bytes()))
     found = run(local, "train")
@@ -397,12 +406,12 @@ def test_a_damaged_checkpoint_is_left_out(
     (warning,) = (event for event in found.events["bank"] if event.kind == "warning")
     assert str(path) in warning.text
     assert complaint in warning.text
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
 
 
 def test_a_checkpoint_of_another_job_or_other_data_is_refused(tmp_path: Path) -> None:
     local = prepare(tmp_path)
-    run(local, "train", tells=end_after(1))  # type: ignore[arg-type]
+    run(local, "train", handlers=end_after(1))  # type: ignore[arg-type]
     data = local.folder / "bank" / "train.csv"
     lines = data.read_text().splitlines()
     changed = [
@@ -432,7 +441,7 @@ def test_the_part_of_another_job_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_parts_of_different_models_are_refused(tmp_path: Path, trained: LocalFederation) -> None:
-    """The same job, trained twice: the shares of the two do not add up."""
+    """Shares of two training runs of the same job do not add up."""
     other = LocalFederation(tmp_path, NAMES)
     for path in sorted(trained.folder.rglob("*")):
         target = tmp_path / path.relative_to(trained.folder)
@@ -449,7 +458,7 @@ def test_parts_of_different_models_are_refused(tmp_path: Path, trained: LocalFed
             raise found.errors[name]
 
 
-def test_somebody_elses_part(trained: LocalFederation, tmp_path: Path) -> None:
+def test_part_of_another_participant_is_rejected(trained: LocalFederation, tmp_path: Path) -> None:
     found = run(
         LocalFederation(trained.folder, NAMES), "predict", absent=("bank", "dealer"), wait=0.5
     )
@@ -476,9 +485,7 @@ def test_a_full_disk_is_reported_before_training(
             raise found.errors[name]
 
 
-def test_a_disk_that_fills_up_while_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disk_fills_up_during_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local = prepare(tmp_path)
     real = __import__("os").replace
     count = 0
@@ -500,13 +507,14 @@ def test_a_disk_that_fills_up_while_training(
     monkeypatch.undo()
     again = run(local, "train").checked()
     assert again["bank"][0].resumed_from == 1
-    assert same_tests(model_of(local), plain_model(local))
+    assert same_splits(model_of(local), plain_model(local))
 
 
-def test_events_are_for_machines_too(trained: LocalFederation, tmp_path: Path) -> None:
+def test_events_have_json_fields(trained: LocalFederation, tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=2)
     events = {
-        n: [e for e in told if not e.is_transient] for n, told in run(local, "train").events.items()
+        n: [e for e in emitted if not e.is_transient]
+        for n, emitted in run(local, "train").events.items()
     }
     kinds = [event.kind for event in events["bank"] if event.kind != "waiting"]
     assert kinds == ["listening", "connected", "cuts", "started", "table", "table"]
@@ -516,34 +524,34 @@ def test_events_are_for_machines_too(trained: LocalFederation, tmp_path: Path) -
     assert (last["table"], last["tables"], last["seconds_left"]) == (2, 2, 0)
 
 
-def test_who_watches_sees_how_it_stands(tmp_path: Path) -> None:
+def test_progress_events_contain_traffic_and_disclosures(tmp_path: Path) -> None:
     found = run(prepare(tmp_path, tables=2), "train")
     report = found.checked()["bank"][0]
-    standing = [event.fields for event in found.events["bank"] if event.is_transient]
-    for fields in standing:
+    snapshots = [event.fields for event in found.events["bank"] if event.is_transient]
+    for fields in snapshots:
         json.dumps(fields)
-    last = standing[-1]
-    # The last look is at the end: all that was revealed is there.
+    last = snapshots[-1]
+    # The last snapshot is from the end, and contains all disclosures.
     assert [{**each, "to": [*each["to"]]} for each in last["reveals"]] == [
         reveal.model_dump() for reveal in report.reveals
     ]
     assert set(last["peers"]) == {"shop", "dealer"}
-    # The meter counts arrays; the connection also headers, and what was said before the program.
+    # The meter counts arrays; the connection also counts headers and start-up messages.
     assert last["peers"]["shop"]["sent"] > report.bytes_sent
     assert last["peers"]["dealer"]["received"] > report.bytes_from_dealer
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_the_loss_is_revealed_where_all_agreed(tmp_path: Path, task: str) -> None:
+def test_training_loss_is_revealed_if_the_job_sets_it(tmp_path: Path, task: str) -> None:
     local = prepare(tmp_path)
     change(local.job_path, ('task = "classification"', f'task = "{task}"\nreveal_loss = true'))
     found = run(local, "train")
     reports = [found.checked()[name][0] for name in NAMES]
-    told = {
+    revealed = {
         name: [e.fields["loss_before"] for e in found.events[name] if e.kind == "table"]
         for name in NAMES
     }
-    assert told["bank"] == told["shop"]
+    assert revealed["bank"] == revealed["shop"]
     label, model = rows(1).label, plain_model(local)
     assert label is not None
     scores = [model.base_score + np.zeros(40)]
@@ -560,29 +568,33 @@ def test_the_loss_is_revealed_where_all_agreed(tmp_path: Path, task: str) -> Non
     if task == "classification":
         residuals = [compute_sigmoid(score) - label for score in scores]
     else:
-        # In the label's unit, which is a power of two: here 1.
+        # In the label's unit, a power of two, here 1.
         residuals = [score - label for score in scores]
     expected = [float(np.mean(residual**2)) for residual in residuals]
-    assert told["bank"] == pytest.approx(expected, abs=2**-13)
+    assert revealed["bank"] == pytest.approx(expected, abs=2**-13)
     reveals = {(r.what, tuple(r.to)): r.count for r in reports[0].reveals}
     assert reveals["training loss", NAMES] == 3
     job = Job.read(local.job_path)
-    # Of five columns, one is rounded to a few numbers and missing in places.
+    # One of the five columns has few distinct values, and missing ones.
     federation = job.make_training_spec(
         load_part(local.get_part_path("bank")).part.features, (7, 7, 7, 7, 7)
     )
-    due, ids = (
+    estimate, id_check = (
         estimate_cost(federation, federation.make_plan(40)),
         count_program_cost(compare_ids_on_shares, len(NAMES), None),
     )
-    assert reports[0].rounds == ids.rounds + due.rounds
-    assert sum(report.bytes_sent for report in reports) == ids.online_bytes + due.online_bytes
+    assert reports[0].rounds == id_check.rounds + estimate.rounds
     assert (
-        sum(report.bytes_from_dealer for report in reports) == ids.offline_bytes + due.offline_bytes
+        sum(report.bytes_sent for report in reports)
+        == id_check.online_bytes + estimate.online_bytes
+    )
+    assert (
+        sum(report.bytes_from_dealer for report in reports)
+        == id_check.offline_bytes + estimate.offline_bytes
     )
 
 
-def test_the_paper_has_no_loss_to_reveal(tmp_path: Path) -> None:
+def test_paper_protocol_does_not_reveal_the_loss(tmp_path: Path) -> None:
     local = prepare(tmp_path, protocol="paper")
     change(local.job_path, ("[params]", "reveal_loss = true\n[params]"))
     errors = run(local, "train").errors
@@ -592,10 +604,10 @@ def test_the_paper_has_no_loss_to_reveal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("aligned", [False, True])
-def test_a_table_is_gone_before_anybody_is_met(
+def test_table_is_freed_before_connecting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aligned: bool
 ) -> None:
-    """Unless it is to be found out with the others which of its rows take part."""
+    """With alignment, the table is needed until the common rows are known."""
     local = prepare(tmp_path)
     if aligned:
         align(local)
@@ -607,13 +619,13 @@ def test_a_table_is_gone_before_anybody_is_met(
         tables.append(weakref.ref(rows))
         return rows
 
-    def meet(_: LocalMember, **__: object) -> None:
+    def connect(_: LocalMember, **__: object) -> None:
         (table,) = tables
         assert (table() is not None) == aligned
         raise KeyboardInterrupt
 
     monkeypatch.setattr(PartyConfig, "read_rows", read_rows)
-    monkeypatch.setattr(LocalMember, "connect", meet)
-    seat = LocalMember.from_keys(job, "bank", str(folder / "bank.key"), str(folder / "bank.crt"))
+    monkeypatch.setattr(LocalMember, "connect", connect)
+    member = LocalMember.from_keys(job, "bank", str(folder / "bank.key"), str(folder / "bank.crt"))
     with pytest.raises(KeyboardInterrupt):
-        run_training(PartyConfig.load(folder / "party.toml"), seat)
+        run_training(PartyConfig.load(folder / "party.toml"), member)

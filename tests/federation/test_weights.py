@@ -20,19 +20,19 @@ WEIGHTS = np.random.default_rng(3).uniform(0.5, 5.0, size=40).round(3)
 
 
 def add_weights(local: LocalFederation) -> None:
-    """Give the label's holder a column of weights, and say so in everybody's job."""
+    """Add a column of weights to the label holder's table."""
     path = local.folder / "shop" / "train.csv"
-    head, *lines = path.read_text().splitlines()
+    header, *lines = path.read_text().splitlines()
     rows = [f"{line},{weight}" for line, weight in zip(lines, WEIGHTS, strict=True)]
-    path.write_text("\n".join([f"{head},exposure", *rows]) + "\n")
-    describe(local, 'weight = "exposure"')
+    path.write_text("\n".join([f"{header},exposure", *rows]) + "\n")
+    add_data_setting(local, 'weight = "exposure"')
 
 
-def describe(local: LocalFederation, line: str, name: str = "shop") -> None:
+def add_data_setting(local: LocalFederation, line: str, name: str = "shop") -> None:
     change(local.folder / name / "party.toml", ('id = "id"', f'id = "id"\n{line}'))
 
 
-def say_weighted(local: LocalFederation) -> None:
+def set_weighted(local: LocalFederation) -> None:
     change(local.job_path, ("[params]", "weighted = true\n\n[params]"))
 
 
@@ -58,50 +58,50 @@ def path_text(local: LocalFederation) -> str:
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
-def test_weights_of_a_column(tmp_path: Path, task: str) -> None:
+def test_weight_column(tmp_path: Path, task: str) -> None:
     local = prepare(tmp_path, tables=2, task=task)
     add_weights(local)
-    say_weighted(local)
+    set_weighted(local)
     found = run(local, "train").checked()
     model, plain = model_of(local), expected(local, WEIGHTS)
     assert (model.feature == plain.feature).all()
     assert (model.threshold == plain.threshold).all()
     assert model.leaf_values == pytest.approx(plain.leaf_values, abs=1e-3)
     assert "exposure" not in [feature.name for feature in model.features]
-    for name in NAMES:  # nobody is told a thing of them
+    for name in NAMES:  # no weights are disclosed
         report, _ = found[name]
         assert not [reveal.what for reveal in report.reveals if "weight" in reveal.what]
     assert run(local, "predict").checked()["shop"][1] is not None
 
 
-def test_weights_by_class(tmp_path: Path) -> None:
+def test_class_weights(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=2)
-    describe(local, 'class_weight = { "1" = 5.0 }')
-    say_weighted(local)
+    add_data_setting(local, 'class_weight = { "1" = 5.0 }')
+    set_weighted(local)
     run(local, "train").checked()
     label = read_frame(local.folder / "shop" / "train.csv", id="id", label="label").label
     plain = expected(local, np.where(label == 1, 5.0, 1.0))
     assert (model_of(local).threshold == plain.threshold).all()
 
 
-def test_a_training_cut_short_is_not_gone_on_with_other_weights(tmp_path: Path) -> None:
+def test_training_does_not_resume_with_other_weights(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=2)
-    describe(local, 'class_weight = "balanced"')
-    say_weighted(local)
+    add_data_setting(local, 'class_weight = "balanced"')
+    set_weighted(local)
     run(local, "train").checked()
     change(local.folder / "shop" / "party.toml", ('"balanced"', '{ "1" = 5.0 }'))
-    assert "was trained on other data; move it away" in complaint(local, "shop")
+    assert "was trained on other data; move it away" in input_error(local, "shop")
 
 
-def complaint(local: LocalFederation, name: str) -> str:
-    # One whose own file cannot be read has nobody to tell, and the others wait for it.
+def input_error(local: LocalFederation, name: str) -> str:
+    # A member that cannot read its file cannot notify the others, which wait for it.
     error = run(local, "train", wait=5.0).errors.get(name)
     assert isinstance(error, InputError), error
     return str(error)
 
 
 @pytest.mark.parametrize(
-    ("line", "name", "weighted", "words"),
+    ("line", "name", "weighted", "message"),
     [
         ('class_weight = "balanced"', "shop", False, "the job has no weights: say weighted = true"),
         ("", "shop", True, "the job says that rows have weights, and data.weight and"),
@@ -113,18 +113,18 @@ def complaint(local: LocalFederation, name: str) -> str:
         ('class_weight = "fair"', "shop", True, "class_weight"),
     ],
 )
-def test_what_is_refused_at_home(
-    tmp_path: Path, line: str, name: str, weighted: bool, words: str
+def test_invalid_weights_are_rejected_locally(
+    tmp_path: Path, line: str, name: str, weighted: bool, message: str
 ) -> None:
     local = prepare(tmp_path, tables=1)
-    describe(local, line, name)
+    add_data_setting(local, line, name)
     if weighted:
-        say_weighted(local)
-    assert words in complaint(local, name)
+        set_weighted(local)
+    assert message in input_error(local, name)
 
 
-def test_the_paper_has_no_weights(tmp_path: Path) -> None:
+def test_paper_protocol_has_no_weights(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1, protocol="paper")
-    say_weighted(local)
+    set_weighted(local)
     with pytest.raises(InputError, match="weighted: the protocol paper has no weights; use masked"):
         Job.read(local.job_path)

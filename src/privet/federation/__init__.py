@@ -1,1 +1,1 @@
-"""Real federations, a process for each role: meeting, agreeing, training, predicting."""
+"""Federations of separate processes: sessions, training, prediction and serving."""

@@ -1,9 +1,4 @@
-"""The work behind a participant's commands: opening a session, aligning, writing shards.
-
-Whatever fails from then on, before all have met, is told to the others of the job. But first of all
-we see whether another process of ours is at it already: it speaks for us, so one that comes second
-is recorded nowhere, starts no dealer, never listens, and tells nobody.
-"""
+"""The work behind a participant's commands: opening a session, aligning, writing shards."""
 
 from __future__ import annotations
 
@@ -39,56 +34,59 @@ from privet.storage.model_part import ModelPartFile
 def open_training_session(
     party: Path, job_path: Path, timeout: float, event_bus: EventBus
 ) -> Iterator[tuple[PartyConfig, LocalMember]]:
-    """Yield what is ours, and our seat in a job."""
-    own = PartyConfig.load(party)
+    """Yield the party config and the local member of a job."""
+    party_config = PartyConfig.load(party)
     with _open_command_session(
-        own, Job.read(job_path), "train", timeout, event_bus, job_path
-    ) as seat:
-        yield own, seat
+        party_config, Job.read(job_path), "train", timeout, event_bus, job_path
+    ) as member:
+        yield party_config, member
 
 
 @contextlib.contextmanager
 def open_prediction_session(
     party: Path, part_path: Path, job_path: Path | None, timeout: float, event_bus: EventBus
 ) -> Iterator[tuple[PartyConfig, LocalMember, ModelPartFile]]:
-    """Yield what is ours, our seat in the model's job or the one given, and our part of the model.
+    """Yield the party config, the local member and the local model part.
 
-    Unless a job is given, a part that cannot be read leaves nobody who could be told so.
+    The job is the one at `job_path`, or the one in the model part. Without `job_path`, the peers
+    are not known if the part cannot be read, so they receive no failure notice.
     """
-    own = PartyConfig.load(party)
+    party_config = PartyConfig.load(party)
     if job_path is None:
-        file = load_local_part(own, part_path, None)
-        with _open_command_session(own, file.job, "predict", timeout, event_bus) as seat:
-            yield own, seat, file
+        part_file = load_local_part(party_config, part_path, None)
+        with _open_command_session(
+            party_config, part_file.job, "predict", timeout, event_bus
+        ) as member:
+            yield party_config, member, part_file
         return
     with _open_command_session(
-        own, Job.read(job_path), "predict", timeout, event_bus, job_path
-    ) as seat:
-        yield own, seat, load_local_part(own, part_path, seat.job)
+        party_config, Job.read(job_path), "predict", timeout, event_bus, job_path
+    ) as member:
+        yield party_config, member, load_local_part(party_config, part_path, member.job)
 
 
 @contextlib.contextmanager
 def lock_job_or_warn(
     party_config: PartyConfig, job: Job, purpose: LockPurpose, event_bus: EventBus
 ) -> Iterator[UnavailableError | None]:
-    """Be the only process of ours that does something for a job; raise BusyError if one is.
+    """Hold the local lock of a job; raise BusyError if another local process holds it.
 
-    Yields what else keeps a training from having the folder to itself, a full disk for instance.
-    Other commands, which may do without, warn of that.
+    If the lock fails for another reason, a full disk for instance, a training session yields the
+    error. Other commands do not require the lock, and only emit a warning.
     """
     with contextlib.ExitStack() as stack:
-        trouble: UnavailableError | None = None
+        lock_error: UnavailableError | None = None
         try:
             stack.enter_context(lock_job(party_config.folder, job.name, purpose))
         except BusyError:
             raise
         except UnavailableError as error:
             if purpose == "train":
-                trouble = error
+                lock_error = error
             else:
                 text = f"warning: nothing keeps another process from doing the same: {error}"
                 event_bus(Event("warning", text))
-        yield trouble
+        yield lock_error
 
 
 @contextlib.contextmanager
@@ -100,27 +98,32 @@ def _open_command_session(
     event_bus: EventBus,
     job_file: Path | None = None,
 ) -> Iterator[LocalMember]:
+    """Yield the local member of a job, with the lock, the records and the dealer of the command.
+
+    The lock comes first: a second local process for the same job must not record a session, start a
+    dealer, listen, or send failure notices, because the first one represents the participant.
+    """
     party_config.check_membership(job)
     keys = party_config.key, party_config.certificate, party_config.listen
     with (
-        lock_job_or_warn(party_config, job, purpose, event_bus) as trouble,
+        lock_job_or_warn(party_config, job, purpose, event_bus) as lock_error,
         record_run(
             party_config.folder, job, party_config.name, current_command.get(), event_bus, job_file
         ),
         audit_session(party_config.audit, job, party_config.name, current_command.get(), event_bus),
         own_dealer(party_config, job, timeout, event_bus),
-        open_session(job, party_config.name, *keys, timeout=timeout, emit=event_bus) as seat,
+        open_session(job, party_config.name, *keys, timeout=timeout, emit=event_bus) as member,
     ):
-        if trouble is not None:
-            raise trouble  # only here, where the others are told of it
-        yield seat
+        if lock_error is not None:
+            raise lock_error  # raised inside the session, which notifies the peers
+        yield member
 
 
 def run_alignment(party_config: PartyConfig, member: LocalMember) -> tuple[AlignmentReport, Ids]:
-    """Find out which of our rows all have, and keep it for a training.
+    """Align the local rows with all participants, and store the alignment for training.
 
-    Returns what it took, and the ids of these rows, in the order that all have agreed on. Whoever
-    calls this has the folder locked, as for a training.
+    Return the report and the common ids, in the order that all participants share. The caller must
+    have locked the folder, as for training.
     """
     job = member.job
     if not job.align:
@@ -134,16 +137,16 @@ def run_alignment(party_config: PartyConfig, member: LocalMember) -> tuple[Align
     ids = party_config.read_ids(job)
     alignments = open_alignment_store(job, ids, party_config.folder)
     with member.connect() as channel:
-        statement = Proposal.for_job(job, command="align", aligned=alignments.read_count)
-        purpose = exchange_proposals(channel, job, statement)
-        common = align_rows(channel, job, purpose, ids, alignments, member.emit)
+        proposal = Proposal.for_job(job, command="align", aligned=alignments.read_count)
+        plan = exchange_proposals(channel, job, proposal)
+        common = align_rows(channel, job, plan, ids, alignments, member.emit)
         channel.close()
     alignments.save(common.alignment, ids.digest().hex(), len(ids))
     return common.report, ids.take(common.rows)
 
 
 def write_ids(ids: Ids, path: str | Path) -> None:
-    """Write ids as their owner has them, for it alone."""
+    """Write ids as a CSV file that only the local user can read."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(ids.names)
@@ -152,10 +155,10 @@ def write_ids(ids: Ids, path: str | Path) -> None:
 
 
 def write_party_shards(party_config: PartyConfig, job: Job, folder: Path, shards: int) -> TableSpec:
-    """Write our rows that take part, in the order that all share; return what is there.
+    """Write the training rows in the order that all participants share; return the new table spec.
 
-    Ids are read first, so what no training would take (one twice, or none) is refused before
-    anything is written. An alignment that was kept is kept for the new table, too.
+    The ids are read first, so a duplicate or missing id is rejected before anything is written. A
+    stored alignment is also stored for the new table.
     """
     party_config.check_membership(job)
     if not job.align:
@@ -170,23 +173,23 @@ def write_party_shards(party_config: PartyConfig, job: Job, folder: Path, shards
                 f"{job.name!r}, so they "
                 "have no order yet: run `privet align` first, with the others"
             )
-        written = write_sharded_table(party_config.data, folder, shards, alignment.rows)
+        new_spec = write_sharded_table(party_config.data, folder, shards, alignment.rows)
         alignments.save_sharded(alignment, ids.take(alignment.rows).digest().hex())
-        return written
+        return new_spec
 
 
 def diff_table_specs(old_spec: TableSpec, new_spec: TableSpec) -> tuple[list[str], list[str]]:
-    """Return the lines of `[data]` that become others, and the keys that are to be left out."""
-    lines, gone = list[str](), list[str]()
+    """Return the lines of `[data]` to set or change, and the keys to remove."""
+    lines, removed = list[str](), list[str]()
     for key, field in type(new_spec).model_fields.items():
         value = getattr(new_spec, key)
         if value == getattr(old_spec, key):
             continue
         if value == field.get_default(call_default_factory=True):
-            gone.append(key)
+            removed.append(key)
         else:
             lines.append(f"{key} = {_format_toml_value(value)}")
-    return lines, gone
+    return lines, removed
 
 
 def _format_toml_value(value: str | list[str] | dict[str, Any]) -> str:

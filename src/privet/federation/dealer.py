@@ -1,4 +1,4 @@
-"""The dealer of a job: follows what the participants agree to do, and sees no data."""
+"""The dealer in a session: it runs the command that the participants agree on, without data."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from privet.transport.channel import Channel
 
 
 def run_dealer_session(member: LocalMember, cluster: ClusterConfig | None = None) -> float:
-    """Deal for one training or prediction, or align; return the seconds of computing it took.
+    """Run the dealer's part of one session; return its seconds of CPU time.
 
-    Where rows are in shards, a worker deals for each: wherever the dealer has them.
+    If the job has shards, one dealer worker generates correlated randomness for each of them.
     """
     job, started, cluster = member.job, time.thread_time(), cluster or ClusterConfig()
     with contextlib.ExitStack() as stack:
-        engine = (
+        executor = (
             stack.enter_context(make_executor(cluster, load_no_rows)) if job.shards > 1 else None
         )
         channel = stack.enter_context(member.connect())
-        purpose = exchange_proposals(channel, job, Proposal.for_job(job))
+        plan = exchange_proposals(channel, job, Proposal.for_job(job))
         if job.align:
-            assist_alignment(channel, job, purpose, member.emit)
-        if purpose.command == "align":
+            assist_alignment(channel, job, plan, member.emit)
+        if plan.command == "align":
             channel.close()
             return time.thread_time() - started
-        agreement = exchange_summaries(channel, job, purpose, DataSummary())
+        agreement = exchange_summaries(channel, job, plan, DataSummary())
         member.emit(
             Event(
                 "started",
@@ -55,10 +55,10 @@ def run_dealer_session(member: LocalMember, cluster: ClusterConfig | None = None
         )
         member.was_serving = agreement.command == "serve"
         if agreement.command == "train" and agreement.is_finished:
-            channel.close()  # nothing is left to train
+            channel.close()  # no table is left to train
         else:
-            on_call = make_lazy_pool(stack, member, channel, agreement, cluster, engine)
-            program = _make_dealer_program(job, agreement, channel, on_call)
+            lazy_pool = make_lazy_pool(stack, member, channel, agreement, cluster, executor)
+            program = _make_dealer_program(job, agreement, channel, lazy_pool)
             run_dealer(program, job.party_names, channel, job.dealer_names)
         return time.thread_time() - started
 
@@ -67,19 +67,19 @@ def _make_dealer_program(
     job: Job, agreement: Agreement, channel: Channel, lazy_pool: LazyPool
 ) -> Program:
     if agreement.command == "train":
-        federation = job.make_training_spec(
+        training_spec = job.make_training_spec(
             agreement.features, agreement.cut_counts, agreement.monotone
         )
-        plan, keeping = federation.make_plan(agreement.n_samples), None
-        done = agreement.resume_from[0]
-        if job.keep_indicators and done < plan.params.tables:
+        plan, keeping = training_spec.make_plan(agreement.n_samples), None
+        n_trained = agreement.resume_from[0]
+        if job.keep_indicators and n_trained < plan.params.tables:
             dealers = len(job.dealer_names)
-            plan, keeping = receive_seeds(channel, federation, agreement.n_samples, dealers)
+            plan, keeping = receive_seeds(channel, training_spec, agreement.n_samples, dealers)
         workers = lazy_pool.get_workers() if job.shards > 1 else ()
         return make_dealer_training_program(
-            federation,
+            training_spec,
             plan,
-            done,
+            n_trained,
             channel,
             keeping,
             rows_are_aligned=job.align,
@@ -91,12 +91,12 @@ def _make_dealer_program(
         )
     features = len(agreement.features) if agreement.explain else None
     query = job.make_prediction_query(agreement.n_samples, agreement.n_model_tables, features)
-    crowd = lazy_pool.get_batch_workers(agreement.n_samples)
+    batch_workers = lazy_pool.get_batch_workers(agreement.n_samples)
 
     def run_prediction(runtime: Runtime, _: None) -> None:
         if not job.align:
             require_same_ids(runtime, job.party_names, None, channel)
         unit = reveal_label_unit(runtime, query, None)
-        answer_query(runtime, query, job.party_names, None, None, unit, crowd)
+        answer_query(runtime, query, job.party_names, None, None, unit, batch_workers)
 
     return run_prediction

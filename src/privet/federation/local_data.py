@@ -1,7 +1,8 @@
-"""What a participant brings along to a training, and what it may have from an earlier one.
+"""A participant's local data for a training run, and its state from earlier runs.
 
-All of it is read and checked before anybody is bothered, if it is known which rows take part: all,
-or those of an alignment that was kept. Otherwise as soon as it is: buckets depend on the rows.
+Privet reads and checks both before it contacts the other participants, if the training rows are
+known: all rows, or the rows of a stored alignment. Otherwise it does so right after the alignment,
+because buckets depend on the rows.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from privet.transport.channel import Channel
 
 @dataclass(frozen=True, repr=False)
 class LocalState:
-    """What a participant trains with: the rows that take part, and what is left of earlier runs."""
+    """A participant's training rows, and its state from earlier runs."""
 
     data: TrainingData
     prepared: PreparedData
@@ -60,24 +61,24 @@ class LocalState:
     data_digest: str
     checkpoints: CheckpointStore
     part_path: Path
-    """Where the model's part goes."""
+    """Path of the model part to write."""
     previous_part: ModelPartFile | None
-    """The part that is there already."""
+    """Model part that an earlier run left at `part_path`."""
     checkpoint_keys: list[CheckpointKey]
-    """The stages that we could go on from."""
+    """Checkpoints that this participant can resume from."""
     is_finished: bool
-    """Whether a training of the job's length has ended, at the only one of them."""
+    """Whether training to the job's length has finished, at the only checkpoint listed."""
     kept: Path
     """The folder of indicators that are kept, if the job has them kept."""
     preprocessing: LocalPreprocessing | None
-    """Correlations that were dealt ahead, if we are to use any."""
+    """Preprocessing files, if the training run uses any."""
 
     def load_state(self, key: CheckpointKey) -> TrainingState | None:
-        """Return what we had at a stage that all have."""
+        """Return the training state at a checkpoint that all participants have."""
         if key[0] == 0:
             return None
         if key not in self.checkpoints.list_keys():
-            # Then nothing is left to train, and the scores, which are gone, are not needed.
+            # No table is left to train, so the scores, which are deleted, are not needed.
             assert self.previous_part is not None
             return TrainingState(self.previous_part.part, np.empty(0, dtype=np.uint64))
         return self.checkpoints.load(key)
@@ -85,56 +86,55 @@ class LocalState:
 
 @dataclass(frozen=True, repr=False)
 class LocalTable:
-    """A participant's whole table, of which all rows take part or those that all have."""
+    """A participant's whole table: training uses all of its rows, or the common rows."""
 
     party_config: PartyConfig
     job: Job
     all_rows: LazyFrame
-    """All of them."""
     restart: bool
     keys_digest: str
-    """The digest of its ids' keys, if the job aligns them."""
+    """Digest of the match keys of the ids, if `align = true`."""
     saved_alignment: Alignment | None
-    """The one that was kept for these rows, if we would use it again."""
+    """Stored alignment of these rows, if it can be reused."""
 
     @classmethod
     def read(cls, party_config: PartyConfig, job: Job, restart: bool) -> LocalTable:
-        """Read a table, and see whether its rows were aligned before."""
+        """Read a table, and look up a stored alignment of its rows."""
         rows = party_config.read_rows(job)
         frame = rows.row_data
         if (
             job.align and frame.label is not None
-        ):  # else the label is settled at once, in `load_local_state`
+        ):  # otherwise `load_local_state` prepares the label right away
             with locate_errors(party_config.data.display_name):
                 prepare_label(frame, job.task, party_config.data.positive, job.classes)
         assert frame.ids is not None
         alignments = open_alignment_store(job, frame.ids, party_config.folder)
         if not job.align:
             return cls(party_config, job, rows, restart, "", None)
-        keys, alignment = frame.ids.digest().hex(), None
+        keys_digest, alignment = frame.ids.digest().hex(), None
         if (
             not restart or party_config.correlations is not None
-        ):  # without a dealer, there is no other
-            alignment = alignments.find(keys)
-        found = cls(party_config, job, rows, restart, keys, alignment)
+        ):  # without a dealer, no new alignment is possible
+            alignment = alignments.find(keys_digest)
+        table = cls(party_config, job, rows, restart, keys_digest, alignment)
         if alignment is None:
-            found._check_not_needed_aligned()
+            table._check_alignment_not_required()
         else:
             check_min_common_rows(job, frame.ids, alignment.rows)
-        return found
+        return table
 
     @property
     def alignment_store(self) -> AlignmentStore:
-        """Where the job's alignments are kept and counted."""
+        """Store that keeps and counts the job's alignments."""
         return AlignmentStore(self.party_config.folder, self.job)
 
     def load_local_state(self) -> LocalState | None:
-        """Return what we bring along; None if it is not known yet which rows take part."""
+        """Return the local state; None if the training rows are not known yet."""
         rows = self._select_rows()
         return None if rows is None else self._make_local_state(rows)
 
     def prepare_rows(self) -> PreparedData | None:
-        """Make these rows ready, and look at nothing that is kept."""
+        """Prepare the training rows, and ignore state from earlier runs."""
         rows = self._select_rows()
         return None if rows is None else self._prepare_rows(rows)
 
@@ -148,7 +148,7 @@ class LocalTable:
     def align(
         self, channel: Channel, plan: SessionPlan, emit: EventHandler, state: LocalState | None
     ) -> tuple[CommonRows, LocalState]:
-        """Find out, as the job says, which rows take part; return what we bring along then."""
+        """Align the rows with the other participants; return common rows and local state."""
         alignments, ids = self.alignment_store, self.all_rows.row_data.ids
         assert ids is not None
         common = align_rows(
@@ -162,7 +162,7 @@ class LocalTable:
         return common, state
 
     def make_proposal_fields(self, state: LocalState | None) -> dict[str, Any]:
-        """Return what we state of alignments, as keys of a statement."""
+        """Return the fields of a `Proposal` that describe the stored alignment."""
         return {
             "alignment": None
             if self.saved_alignment is None
@@ -171,8 +171,8 @@ class LocalTable:
             "goes_on": state is not None and bool(state.checkpoint_keys),
         }
 
-    def _check_not_needed_aligned(self) -> None:
-        """Raise if there is something that needs rows as they were aligned before."""
+    def _check_alignment_not_required(self) -> None:
+        """Raise if preprocessing files or earlier results require the missing alignment."""
         if self.party_config.correlations is not None:
             raise DataError(
                 f"{self.party_config.data.display_name}: its rows are not aligned, and with "
@@ -180,38 +180,38 @@ class LocalTable:
                 "were dealt ahead no dealer is there to help: run `privet align` everywhere first, "
                 "with the dealer"
             )
-        part = _make_part_path(self.party_config, self.job)
-        left = [part] if part.exists() else []
-        left += make_checkpoint_path(self.party_config, self.job).glob("*.scores")
-        if left and not self.restart:
+        part_path = _make_part_path(self.party_config, self.job)
+        leftovers = [part_path] if part_path.exists() else []
+        leftovers += make_checkpoint_path(self.party_config, self.job).glob("*.scores")
+        if leftovers and not self.restart:
             raise ModelError(
-                f"{left[0]}: was trained on rows as they were aligned before, and "
+                f"{leftovers[0]}: was trained on rows as they were aligned before, and "
                 f"{self.alignment_store.path} is not there any more, or not for these ids: put the "
                 "file or the rows back, or start again with --restart"
             )
 
     def _prepare_rows(self, rows: LazyFrame) -> PreparedData:
-        name, said, job = self.party_config.name, self.party_config.data, self.job
-        with locate_errors(said.display_name):
+        name, table, job = self.party_config.name, self.party_config.data, self.job
+        with locate_errors(table.display_name):
             params = job.make_params()
-            prepared = prepare_data(name, rows, params, said.positive, said.class_weight)
+            prepared = prepare_data(name, rows, params, table.positive, table.class_weight)
             check_constrained_columns(prepared.encoders, job.monotone.get(name, {}))
         return prepared
 
     def _make_local_state(self, rows: LazyFrame) -> LocalState:
-        """Make ready what takes part, and check what is there of it."""
+        """Prepare the training rows, and check the state from earlier runs against them."""
         party, job, restart = self.party_config, self.job, self.restart
         params, prepared = job.make_params(), self._prepare_rows(rows)
         data = TrainingData(prepared.columns, prepared.label, prepared.sample_weight)
         ids = prepared.ids
         assert ids is not None
-        digest = _digest_data(data, ids)
+        data_digest = _digest_data(data, ids)
         folder = make_folder(party.folder)
-        path = _make_part_path(party, job)
-        prepare_output(path)
-        scores, tables = bound_score_and_table_bytes(rows.n_samples, params)
-        part = bound_part_bytes(job)
-        largest = max(scores, tables, part)
+        part_path = _make_part_path(party, job)
+        prepare_output(part_path)
+        score_bytes, table_bytes = bound_score_and_table_bytes(rows.n_samples, params)
+        part_bytes = bound_part_bytes(job)
+        largest = max(score_bytes, table_bytes, part_bytes)
         if largest > MAX_FILE_BYTES:
             raise ParameterError(
                 f"tables: {params.tables} of depth {params.depth} with {rows.n_samples} samples "
@@ -219,50 +219,56 @@ class LocalTable:
                 "read at most"
             )
         check_free_space(folder, bound_training_bytes(job, rows.n_samples))
-        folder_of_job = make_checkpoint_path(party, job)
-        kept = MIN_CHECKPOINTS + (params.patience or 0)
-        checkpoints = CheckpointStore(folder_of_job, job.digest, digest, kept, job.shards)
-        model, stages, end = None, list[CheckpointKey](), None
+        checkpoint_folder = make_checkpoint_path(party, job)
+        n_kept = MIN_CHECKPOINTS + (params.patience or 0)
+        checkpoints = CheckpointStore(
+            checkpoint_folder, job.digest, data_digest, n_kept, job.shards
+        )
+        previous_part, checkpoint_keys, finished_key = None, list[CheckpointKey](), None
         if not restart:
-            model, stages = _load_previous_part(path, job, digest), checkpoints.list_keys()
-            end = _find_end(model, checkpoints, job)
-            _check_length(path, model, stages, end, params)
-        if end is not None:
-            stages = [end]
-        dealt = None
+            previous_part, checkpoint_keys = (
+                _load_previous_part(part_path, job, data_digest),
+                checkpoints.list_keys(),
+            )
+            finished_key = _find_finished_checkpoint(previous_part, checkpoints, job)
+            _check_table_count(part_path, previous_part, checkpoint_keys, finished_key, params)
+        if finished_key is not None:
+            checkpoint_keys = [finished_key]
+        preprocessing = None
         if party.correlations is not None and job.shards > 1:
             raise ParameterError(
                 "correlations: nothing is dealt ahead for rows in shards: leave it out, and have "
                 "the dealer be there"
             )
         if party.correlations is not None:
-            dealt = LocalPreprocessing.load(
+            preprocessing = LocalPreprocessing.load(
                 party.preprocessing_paths,
                 folder,
                 job,
                 party.name,
                 data.columns,
-                is_resuming=bool(stages),
+                is_resuming=bool(checkpoint_keys),
             )
         return LocalState(
             data=data,
             prepared=prepared,
             ids=ids,
-            data_digest=digest,
+            data_digest=data_digest,
             checkpoints=checkpoints,
-            part_path=path,
-            previous_part=model,
-            checkpoint_keys=stages,
-            is_finished=end is not None,
+            part_path=part_path,
+            previous_part=previous_part,
+            checkpoint_keys=checkpoint_keys,
+            is_finished=finished_key is not None,
             kept=folder / FOLDER,
-            preprocessing=dealt,
+            preprocessing=preprocessing,
         )
 
 
 def _digest_data(data: TrainingData, ids: Ids) -> str:
-    """Return a digest of everything that a training takes from a participant, and of whose it is.
+    """Return a digest of a participant's training data and its ids.
 
-    With ids, because rows in another order may look the same to one participant, not to all.
+    The ids are included because a reordering of the rows can leave one participant's data
+    unchanged and still change the data of another.
     """
     digest = hashlib.sha256(ids.digest())
     digest.update("\0".join(data.columns.names).encode())
@@ -277,59 +283,62 @@ def _make_part_path(party_config: PartyConfig, job: Job) -> Path:
 
 
 def make_checkpoint_path(party_config: PartyConfig, job: Job) -> Path:
-    """Return where the checkpoints of a job's training are."""
+    """Return the checkpoint folder of a job."""
     return Path(party_config.folder) / f"{job.name}.checkpoints"
 
 
 def _load_previous_part(path: Path, job: Job, data_digest: str) -> ModelPartFile | None:
-    """Return the part that an earlier run of the same job left; refuse to replace another's."""
+    """Return the part of an earlier run; raise if another job or other data produced it."""
     if not path.exists():
         return None
     file = load_part(path)
-    for how, ours, its in (
+    for basis, expected, found in (
         ("by another job", job.digest, file.job.digest),
         ("on other data", data_digest, file.data),
     ):
-        if ours != its:
+        if expected != found:
             raise ModelError(
-                f"{path}: was trained {how}; move it away, give the job another name, or replace "
+                f"{path}: was trained {basis}; move it away, give the job another name, or replace "
                 "it with --restart"
             )
     return file
 
 
-def _find_end(
+def _find_finished_checkpoint(
     previous_part: ModelPartFile | None, store: CheckpointStore, job: Job
 ) -> CheckpointKey | None:
-    """Return where a training of this length ended, if one did: at a part, or just before."""
+    """Return the checkpoint at which a run of this length finished; None if no run did.
+
+    A finished run leaves a model part, or, if it was interrupted just before, a checkpoint.
+    """
     if previous_part is None:
         return None if job.explain is not None else store.find_finished(job.stopping_rule)
     params = job.make_params()
-    whole = previous_part.part.n_tables == params.tables and params.patience is None
+    is_complete = previous_part.part.n_tables == params.tables and params.patience is None
     return (
         previous_part.checkpoint_key
-        if whole or previous_part.job.stopping_rule == job.stopping_rule
+        if is_complete or previous_part.job.stopping_rule == job.stopping_rule
         else None
     )
 
 
-def _check_length(
+def _check_table_count(
     path: Path,
     previous_part: ModelPartFile | None,
     checkpoint_keys: list[CheckpointKey],
-    end: CheckpointKey | None,
+    finished_key: CheckpointKey | None,
     params: Params,
 ) -> None:
-    """Raise unless a training that did not end could go on to as many tables as the job says."""
-    left = max((done for done, _ in checkpoint_keys), default=0)
-    kept = 0 if previous_part is None else previous_part.part.n_tables
-    if (done := max(left, kept)) > params.tables:
+    """Raise unless training can resume and reach the number of tables that the job sets."""
+    n_checkpointed = max((n_done for n_done, _ in checkpoint_keys), default=0)
+    n_in_part = 0 if previous_part is None else previous_part.part.n_tables
+    if (n_done := max(n_checkpointed, n_in_part)) > params.tables:
         raise ParameterError(
-            f"tables: {done} are trained already, and the job says {params.tables}: tables are "
+            f"tables: {n_done} are trained already, and the job says {params.tables}: tables are "
             "added, never taken away. Say so many, or train anew with --restart"
         )
-    if end is None and left < kept:
+    if finished_key is None and n_checkpointed < n_in_part:
         raise ModelError(
-            f"{path}: has {kept} tables, and what is needed to train more of them "
+            f"{path}: has {n_in_part} tables, and what is needed to train more of them "
             "is gone: put the job's folder of checkpoints back, or train anew with --restart"
         )

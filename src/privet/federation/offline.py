@@ -1,8 +1,8 @@
 """Offline preprocessing: correlated randomness for a training run, by one dealer or three.
 
-No dealer is there to compare anything, so a file says all that a dealer would have stated, and the
-participants compare it with what they agreed on. They take their files when that is done, all of
-one dealing or nobody any.
+No dealer is online to compare anything, so a preprocessing file contains all that a dealer would
+have stated, and each participant compares it with the agreement. Only then do the participants use
+their files: all of them, from the same preprocessing run, or none.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from privet.version import __version__
 
 
 def make_anonymous_features(job: Job, counts: Sequence[int]) -> tuple[Feature, ...]:
-    """Return features as the dealer knows them: whose, and how many."""
+    """Return features as the dealer knows them: with owners and numbers, without names."""
     return tuple(
         Feature(str(number), owner)
         for owner, count in zip(job.party_names, counts, strict=True)
@@ -64,9 +64,9 @@ def make_dealer_training_program(
     rows_are_aligned: bool = False,
     worker_handles: Sequence[WorkerHandle] = (),
 ) -> Callable[[Runtime, None], None]:
-    """Return a training as the dealer runs it: with the participants' channel, or ahead of them.
+    """Return the dealer's program of a training run, with a channel or for preprocessing.
 
-    Rows that were aligned are known to be the same, so their ids are not compared.
+    If `rows_are_aligned`, the ids are known to match, and are not compared.
     """
 
     def run_training(runtime: Runtime, _: None) -> None:
@@ -87,13 +87,13 @@ def make_dealer_training_program(
 
 
 USED_SEEDS_FOLDER = "used-correlations"
-"""The folder, beside a participant's models, of the marks of seeds that it has used."""
+"""The folder, next to a participant's models, that records which seeds it has used."""
 _NO_RANDOMNESS = "none"
-"""What a participant without a file states as its dealing."""
+"""Stands for the preprocessing run in the proposal of a participant without a file."""
 
 
 class PreprocessingSpec(StrictSchema):
-    """What correlations are dealt for: all that the dealer's part depends on."""
+    """The settings that correlated randomness is generated for: all that the dealer depends on."""
 
     version: Name
     """Of the software."""
@@ -117,7 +117,7 @@ class PreprocessingSpec(StrictSchema):
     def for_training(
         cls, job: Job, training_spec: TrainingSpec, n_samples: int, n_trained_tables: int
     ) -> PreprocessingSpec:
-        """Return what there is to do, as this machine would do it."""
+        """Return the specification for a training run on this machine."""
         features, cuts = training_spec.features, training_spec.announced_cut_counts
         counts = Counter(feature.owner for feature in features)
         return cls(
@@ -133,17 +133,17 @@ class PreprocessingSpec(StrictSchema):
         )
 
     def format_command(self) -> str:
-        """Return the command that deals for it."""
+        """Return the command that generates files for this specification."""
         counts = ",".join(str(count) for count in self.features)
         if self.cuts is not None:
             cuts = self.cuts[:1] if len(set(self.cuts)) == 1 else self.cuts
             counts += f" --cuts {','.join(str(count) for count in cuts)}"
         if self.monotone:
             counts += f" --monotone={','.join(str(sign) for sign in self.monotone)}"
-        done = f" --done {self.done}" if self.done else ""
+        done_option = f" --done {self.done}" if self.done else ""
         return (
             f"`privet dealer --job job.toml --ahead FOLDER --samples {self.samples} "
-            f"--features {counts}{done}`"
+            f"--features {counts}{done_option}`"
         )
 
 
@@ -157,9 +157,10 @@ def generate_preprocessing_files(
     emit: EventHandler,
     dealer_peers: DealerPeers | None = None,
 ) -> list[Path]:
-    """Deal for a training before anybody is there; return the participants' files.
+    """Generate preprocessing files for a training run; return one file for each participant.
 
-    Three dealers do so together, each with its fellows, once they have `agreed_with` each other.
+    Three dealers generate theirs together, each with its `dealer_peers`, after they have agreed
+    (`generate_replicated_preprocessing`).
     """
     plan = training_spec.make_plan(n_samples)
     if plan.params.patience is not None and (plan.reveal_validation or plan.has_explanations):
@@ -171,29 +172,29 @@ def generate_preprocessing_files(
     program = make_dealer_training_program(
         training_spec, plan, n_trained_tables, None, rows_are_aligned=job.align
     )
-    terms = PreprocessingSpec.for_training(
+    spec = PreprocessingSpec.for_training(
         job, training_spec, n_samples, n_trained_tables
     ).model_dump()
-    needed = count_preprocessing_bytes(program, job.party_names, identity, terms, dealer_peers)
-    most = "" if dealer_peers is None else "at most "
+    n_bytes = count_preprocessing_bytes(program, job.party_names, identity, spec, dealer_peers)
+    bound = "" if dealer_peers is None else "at most "
     emit(
         Event(
             "room",
-            f"{len(job.party_names)} files in {folder} will take {most}{needed:,} bytes",
-            {"bytes": needed},
+            f"{len(job.party_names)} files in {folder} will take {bound}{n_bytes:,} bytes",
+            {"bytes": n_bytes},
         )
     )
-    check_free_space(make_folder(folder), needed)
+    check_free_space(make_folder(folder), n_bytes)
     tables = job.make_params().tables
 
     def on_table(table: int) -> None:
         emit(Event("table", f"table {table} of {tables} dealt", {"table": table, "tables": tables}))
 
-    return preprocess(program, job.party_names, folder, identity, terms, on_table, dealer_peers)
+    return preprocess(program, job.party_names, folder, identity, spec, on_table, dealer_peers)
 
 
 class LocalPreprocessing:
-    """One participant's file, or the lack of it."""
+    """One participant's preprocessing file, or the reason why it has none."""
 
     def __init__(
         self, source: PreprocessingReceiver | None, problem: str, used_seeds_folder: Path
@@ -213,57 +214,63 @@ class LocalPreprocessing:
         *,
         is_resuming: bool = False,
     ) -> LocalPreprocessing:
-        """Check a file, or one of each of three dealers, before anybody is bothered.
+        """Open and check a file, or one from each of three dealers, before peers are contacted.
 
-        Whoever is going on with a training has used its file up. What to order then depends on what
-        the others have, so the complaint waits until all have met.
+        A participant that resumes training has used its file. The command for a new one depends on
+        the other participants' checkpoints, so that error is raised later, in `consume`.
         """
-        record = folder / USED_SEEDS_FOLDER
+        used_seeds_folder = folder / USED_SEEDS_FOLDER
         try:
-            dealers = {n: contact.fingerprint for n, contact in job.get_dealer_entries().items()}
+            dealers = {
+                dealer: entry.fingerprint for dealer, entry in job.get_dealer_entries().items()
+            }
             source = open_preprocessing(paths, dealers)
             try:
-                _check_local_file(source, record, job, name, columns)
+                _check_local_file(source, used_seeds_folder, job, name, columns)
             except BaseException:
                 source.close()
                 raise
         except CorrelationError as error:
             if not is_resuming:
                 raise
-            return cls(None, str(error), record)
-        return cls(source, "", record)
+            return cls(None, str(error), used_seeds_folder)
+        return cls(source, "", used_seeds_folder)
 
     @property
     def randomness_id(self) -> str:
-        """The name of the dealing, to be compared."""
+        """Id of the preprocessing run, to be compared with the other participants."""
         return _NO_RANDOMNESS if self._source is None else self._source.manifest.dealing
 
     def consume(self, channel: Channel, job: Job, agreement: Agreement) -> PreprocessingReceiver:
-        """Use the file up, if everybody has its own of the same dealing, made for this."""
-        federation = job.make_training_spec(agreement.features, agreement.cut_counts)
-        work = PreprocessingSpec.for_training(
-            job, federation, agreement.n_samples, agreement.resume_from[0]
+        """Mark the file as used and return it, if all participants' files match the agreement."""
+        training_spec = job.make_training_spec(agreement.features, agreement.cut_counts)
+        spec = PreprocessingSpec.for_training(
+            job, training_spec, agreement.n_samples, agreement.resume_from[0]
         )
-        anew = f"{NEW_RUN_ADVICE}: {work.format_command()}"
-        ours = f"{self._problem}; " if self._problem else ""
-        told = {n: f"dealing {dealing}" for n, dealing in agreement.randomness_ids.items()}
+        advice = f"{NEW_RUN_ADVICE}: {spec.format_command()}"
+        problem = f"{self._problem}; " if self._problem else ""
+        randomness_ids = {
+            name: f"dealing {randomness_id}"
+            for name, randomness_id in agreement.randomness_ids.items()
+        }
         require_equal(
             channel,
-            {"correlations": told},
-            f"{ours}all need their files of one dealing: fetch them from the dealer, or {anew}",
+            {"correlations": randomness_ids},
+            f"{problem}all need their files of one dealing: fetch them from the dealer, or "
+            f"{advice}",
         )
         try:
             if self._source is None:
-                raise CorrelationError(f"{ours}{work.done} tables are done, so {anew}")
-            _check_spec(self._source, work.model_dump(), anew)
+                raise CorrelationError(f"{problem}{spec.done} tables are done, so {advice}")
+            _check_spec(self._source, spec.model_dump(), advice)
             self._source.consume(self._used_seeds_folder)
         except PrivetError:
-            channel.close_best_effort()  # as everybody does, who has its file of the same dealing
+            channel.close_best_effort()  # as do all participants with files of the same run
             raise
         return self._source
 
     def close(self) -> None:
-        """Leave the file as it is."""
+        """Close the file without marking it as used."""
         if self._source is not None:
             self._source.close()
 
@@ -275,29 +282,29 @@ def _check_local_file(
     name: str,
     columns: BucketedColumns,
 ) -> None:
-    """Raise CorrelationError unless a file is ours, not used, and for what we know of the work."""
+    """Raise CorrelationError unless a file is the participant's, unused and matches its data."""
     if source.manifest.participant != name:
         raise CorrelationError(
             f"{source.path}: is for {source.manifest.participant}, not for {name}: put our own "
             "there"
         )
     source.check_unused(used_seeds_folder)
-    work, own, n_features = _parse_spec(source), job.party_names.index(name), len(columns.names)
-    features = [*work.features[:own], n_features, *work.features[own + 1 :]]
-    before = sum(features[:own])
-    told = disclose_cut_counts(
+    spec, index, n_features = _parse_spec(source), job.party_names.index(name), len(columns.names)
+    features = [*spec.features[:index], n_features, *spec.features[index + 1 :]]
+    n_before = sum(features[:index])
+    cut_counts = disclose_cut_counts(
         columns.cut_counts, job.cut_disclosure, job.make_params().max_cut_count
     )
-    cuts = work.cuts or []
-    due = {
+    cuts = spec.cuts or []
+    expected = {
         "version": __version__,
         "job": job.digest,
         "length": job.stopping_rule,
         "samples": columns.n_samples,
         "features": features,
-        "cuts": told and [*cuts[:before], *told, *cuts[before + n_features :]],
+        "cuts": cut_counts and [*cuts[:n_before], *cut_counts, *cuts[n_before + n_features :]],
     }
-    _check_spec(source, due, NEW_RUN_ADVICE)
+    _check_spec(source, expected, NEW_RUN_ADVICE)
 
 
 def _parse_spec(source: PreprocessingReceiver) -> PreprocessingSpec:
@@ -311,17 +318,17 @@ def _parse_spec(source: PreprocessingReceiver) -> PreprocessingSpec:
 
 
 def _check_spec(source: PreprocessingReceiver, expected: dict[str, Any], advice: str) -> None:
-    """Raise CorrelationError unless a file was dealt for what is due, as far as that is known."""
-    found = _parse_spec(source).model_dump()
+    """Raise CorrelationError unless a file was generated for the expected values."""
+    spec = _parse_spec(source).model_dump()
     keys = ("version", "job", "length", "samples", "features", "cuts", "monotone", "done")
     for key in keys:
-        if key in expected and found[key] != expected[key]:
+        if key in expected and spec[key] != expected[key]:
             raise CorrelationError(
-                f"{source.path}: was dealt for {_NAMES[key]}: {found[key]}, and here it is "
+                f"{source.path}: was dealt for {_NAMES[key]}: {spec[key]}, and here it is "
                 f"{expected[key]}: {advice}"
             )
-    if "numbers" in expected and found["numbers"] != expected["numbers"]:
-        differing = [k for k, v in expected["numbers"].items() if found["numbers"].get(k) != v]
+    if "numbers" in expected and spec["numbers"] != expected["numbers"]:
+        differing = [k for k, v in expected["numbers"].items() if spec["numbers"].get(k) != v]
         raise CorrelationError(
             f"{source.path}: was dealt with other {', '.join(differing)}: {MISMATCH_ADVICE}"
         )
@@ -346,18 +353,18 @@ def generate_replicated_preprocessing(
     n_samples: int,
     n_trained_tables: int,
 ) -> list[Path]:
-    """Deal for a training with the other two dealers; return our files for the participants."""
+    """Generate preprocessing files with the other two dealers; return those of this dealer."""
     job = member.job
     with member.connect(same_role_only=True) as channel:
         channel.current_step = lambda: "agreement"
-        work = PreprocessingSpec.for_training(
+        spec = PreprocessingSpec.for_training(
             job, training_spec, n_samples, n_trained_tables
         ).model_dump()
-        ours = {"terms": job.list_agreed_settings(), **work}
+        local_terms = {"terms": job.list_agreed_settings(), **spec}
         received = exchange_messages(
-            channel, dict.fromkeys(channel.peers, json.dumps(_digest_values(ours)).encode())
+            channel, dict.fromkeys(channel.peers, json.dumps(_digest_values(local_terms)).encode())
         )
-        stated = {member.name: _digest_values(ours)}
+        stated = {member.name: _digest_values(local_terms)}
         for peer, content in received.items():
             stated[peer] = _parse_digests(content)
         keys = dict.fromkeys(key for each in stated.values() for key in each)
@@ -366,7 +373,7 @@ def generate_replicated_preprocessing(
             {key: {name: stated[name].get(key, "none") for name in stated} for key in keys},
             "all three dealers take the same job and the same options",
         )
-        fellows = DealerPeers(job.dealer_names.index(member.name), job.dealer_names, channel)
+        dealer_peers = DealerPeers(job.dealer_names.index(member.name), job.dealer_names, channel)
         channel.current_step = lambda: "dealing ahead"
         paths = generate_preprocessing_files(
             job,
@@ -376,14 +383,14 @@ def generate_replicated_preprocessing(
             n_samples,
             n_trained_tables,
             member.emit,
-            fellows,
+            dealer_peers,
         )
         channel.close()
     return paths
 
 
 def _digest_values(settings: dict[str, object]) -> dict[str, str]:
-    """Return what is compared: short values as they are, long ones as digests."""
+    """Return the values to compare: short ones as they are, long ones as digests."""
     texts = {key: json.dumps(value, sort_keys=True) for key, value in settings.items()}
     return {
         key: text if len(text) < 100 else hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -393,9 +400,9 @@ def _digest_values(settings: dict[str, object]) -> dict[str, str]:
 
 def _parse_digests(content: bytes) -> dict[str, str]:
     try:
-        found = json.loads(content)
+        digests = json.loads(content)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        found = {"statement": "no statement"}
-    return {str(key): str(value) for key, value in found.items()}
+        digests = None
+    if not isinstance(digests, dict):
+        digests = {"statement": "no statement"}
+    return {str(key): str(value) for key, value in digests.items()}

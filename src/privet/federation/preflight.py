@@ -1,8 +1,6 @@
 """Checks before a session, and a forecast of a training run's cost.
 
-Nothing is told to anybody: at the addresses of others we only see whether a connection can be made.
-
-These are where models and temporary files go, the audit log, and the files of the endpoint.
+The checks reveal nothing to the peers: they only try to open a TCP connection to their addresses.
 """
 
 from __future__ import annotations
@@ -55,25 +53,25 @@ from privet.version import __version__
 
 CheckStatus = Literal["good", "doubtful", "bad"]
 EXPIRY_WARNING_DAYS = 30
-"""So many days before a certificate expires, it is time to renew it."""
+"""Days before the expiry of a certificate at which a check warns."""
 _SPARE_BYTES = 100_000_000
-"""Less than so many bytes beyond what a training takes is little: logs and records grow, too."""
+"""Bytes that must be free beyond twice the estimate, since logs and records grow, too."""
 _CODE = UnavailableError.exit_code
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     verdict: CheckStatus
     text: str
     code: int = 0
-    """The exit code of what is bad."""
+    """Exit code, if the verdict is bad."""
 
 
 def run_check(subject: str, check: Callable[[], str]) -> CheckResult:
-    """Return what was seen, or what kept us from seeing it."""
+    """Return the text of a check as a good result, or its error as a bad one."""
     try:
         return CheckResult(subject, "good", check())
     except PrivetError as error:
@@ -81,10 +79,10 @@ def run_check(subject: str, check: Callable[[], str]) -> CheckResult:
 
 
 def check_expiry(subject: str, text: str, days: int, renewal: str) -> CheckResult:
-    """Say of a certificate for how long it is valid: one that ends today will not last a run."""
+    """Check the days until a certificate expires; less than one day is too short for a run."""
     if days < 1:
-        when = "has expired" if days < 0 else "expires within a day"
-        return CheckResult(subject, "bad", f"{text} {when}: {renewal}", _CODE)
+        state = "has expired" if days < 0 else "expires within a day"
+        return CheckResult(subject, "bad", f"{text} {state}: {renewal}", _CODE)
     text += f" expires in {days} {'day' if days == 1 else 'days'}"
     if days < EXPIRY_WARNING_DAYS:
         return CheckResult(subject, "doubtful", f"{text}: {renewal}")
@@ -92,28 +90,28 @@ def check_expiry(subject: str, text: str, days: int, renewal: str) -> CheckResul
 
 
 class FreeSpace(NamedTuple):
-    """How many bytes were free, before we took some of them for a while."""
+    """Free bytes, measured before the checks write temporary files."""
 
     models: int = 0
     temporary: int = 0
 
     @classmethod
     def measure(cls, folder: str | Path) -> FreeSpace:
-        """Look at a folder of models, and at that for temporary files."""
-        found = cls()
-        with contextlib.suppress(OSError):  # whoever looks closer tells of it
-            found = found._replace(models=shutil.disk_usage(folder).free)
+        """Measure the free bytes for a folder of models and for temporary files."""
+        free = cls()
+        with contextlib.suppress(OSError):  # a later check reports the error
+            free = free._replace(models=shutil.disk_usage(folder).free)
         with contextlib.suppress(OSError):
-            found = found._replace(temporary=shutil.disk_usage(tempfile.gettempdir()).free)
-        return found
+            free = free._replace(temporary=shutil.disk_usage(tempfile.gettempdir()).free)
+        return free
 
 
 def check_disk(folder: str | Path, needed: int | None, free: int | None = None) -> CheckResult:
-    """Say whether there is room for models; None: it is not known how much that takes."""
+    """Check the free space for models; `needed` is None if the size is not known."""
     try:
-        found = _check_writable_folder(make_folder(folder))
-        free = shutil.disk_usage(found).free if free is None else free
-        return _compare_free_space("disk", found, free, needed, "choose another folder")
+        checked_folder = _check_writable_folder(make_folder(folder))
+        free = shutil.disk_usage(checked_folder).free if free is None else free
+        return _compare_free_space("disk", checked_folder, free, needed, "choose another folder")
     except PrivetError as error:
         return CheckResult("disk", "bad", str(error), error.exit_code)
 
@@ -121,26 +119,34 @@ def check_disk(folder: str | Path, needed: int | None, free: int | None = None) 
 def check_temporary_folder(
     needed: int, folder: str | Path, model_bytes: int, free: int
 ) -> Iterator[CheckResult]:
-    """Say where temporary files go and whether they fit there, beside models if need be."""
-    what, wanted, advice = "temporary files", os.environ.get("TMPDIR"), "have TMPDIR name another"
+    """Check the free space for temporary files, and models if they share the file system."""
+    subject, tmpdir, advice = (
+        "temporary files",
+        os.environ.get("TMPDIR"),
+        "have TMPDIR name another",
+    )
     try:
-        found = _check_writable_folder(Path(tempfile.gettempdir()))
+        checked_folder = _check_writable_folder(Path(tempfile.gettempdir()))
     except OSError as error:
-        yield CheckResult(what, "bad", f"{error.strerror}: {advice} folder", _CODE)
+        yield CheckResult(subject, "bad", f"{error.strerror}: {advice} folder", _CODE)
         return
     except PrivetError as error:
-        yield CheckResult(what, "bad", str(error), error.exit_code)
+        yield CheckResult(subject, "bad", str(error), error.exit_code)
         return
-    if wanted and os.path.abspath(wanted) != str(found):
-        text = f"TMPDIR is {wanted}, and no file can be made there: make that folder, or {advice}"
-        yield CheckResult(what, "doubtful", f"{text}; until then they go to {found}")
-    if needed and Path(folder).exists() and found.stat().st_dev == Path(folder).stat().st_dev:
+    if tmpdir and os.path.abspath(tmpdir) != str(checked_folder):
+        text = f"TMPDIR is {tmpdir}, and no file can be made there: make that folder, or {advice}"
+        yield CheckResult(subject, "doubtful", f"{text}; until then they go to {checked_folder}")
+    if (
+        needed
+        and Path(folder).exists()
+        and checked_folder.stat().st_dev == Path(folder).stat().st_dev
+    ):
         needed += model_bytes
-    yield _compare_free_space(what, found, free, needed, advice)
+    yield _compare_free_space(subject, checked_folder, free, needed, advice)
 
 
 def _check_writable_folder(folder: Path) -> Path:
-    """Return a folder in which a file was written, which is gone again."""
+    """Return a folder after writing a temporary file to it."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"\0")
@@ -172,7 +178,7 @@ def _format_bytes(nbytes: int) -> str:
 
 
 def check_audit_log(path: str | Path) -> CheckResult:
-    """Say whether sessions can be recorded: otherwise none takes place."""
+    """Check that the audit log is writable: without it, no session takes place."""
 
     def check_log() -> str:
         AuditLog(path).check_writable()
@@ -182,27 +188,27 @@ def check_audit_log(path: str | Path) -> CheckResult:
 
 
 def check_endpoint(endpoint: EndpointConfig) -> Iterator[CheckResult]:
-    """Look at the files that an endpoint names, if it names any."""
-    what, named = "endpoint", [endpoint.token, endpoint.certificate, endpoint.key]
+    """Check the files that an endpoint names, if it names any."""
+    subject, files = "endpoint", [endpoint.token, endpoint.certificate, endpoint.key]
     days: int | None = None
 
     def check_files() -> str:
         nonlocal days
         endpoint.read_token()
         days = endpoint.count_days_left()
-        return f"{', '.join(filter(None, named))}: can be used"
+        return f"{', '.join(filter(None, files))}: can be used"
 
-    if any(named):
-        yield run_check(what, check_files)
+    if any(files):
+        yield run_check(subject, check_files)
     if days is not None:
         renewal = "put a new one in its place, as from whoever has issued it"
-        yield check_expiry(what, str(endpoint.certificate), days, renewal)
+        yield check_expiry(subject, str(endpoint.certificate), days, renewal)
 
 
 def check_cluster(
     job: Job, name: str, listen_on: str | None, cluster: ClusterConfig
 ) -> Iterator[CheckResult]:
-    """Look at what our workers need, if the job has rows in shards."""
+    """Check what local workers require, if the job has shards."""
     host, _ = parse_address(listen_on or job.get_entry(name).address)
     if job.shards > 1:
         yield run_check("workers", lambda: _describe_cluster(cluster, job.shards, host))
@@ -212,9 +218,9 @@ def check_cluster(
 
 
 def _describe_cluster(cluster: ClusterConfig, shards: int, host: str) -> str:
-    """Return where workers will be; raise UnavailableError if they could not, or not be reached.
+    """Return where workers will run; raise UnavailableError if they cannot run or be reached.
 
-    They listen on a host of ours, unless a scheduler places them elsewhere.
+    Workers listen on the local host, unless a scheduler places them elsewhere.
     """
     if cluster.advertise is not None:
         _check_resolvable("advertise", cluster.advertise)
@@ -227,7 +233,7 @@ def _describe_cluster(cluster: ClusterConfig, shards: int, host: str) -> str:
         count = count_dask_workers(cluster)
         return f"{shards} shards, in {count} Dask workers of {cluster.scheduler}"
     if cluster.ports is not None:
-        _count_ports(host, cluster.ports[0], cluster.ports[1], shards)
+        _check_free_ports(host, cluster.ports[0], cluster.ports[1], shards)
     if cluster.local is None:
         return f"{shards} shards, in {THREADS_DESCRIPTION}"
     return f"{shards} shards, in {describe_processes(min(cluster.local, shards))}"
@@ -243,8 +249,8 @@ def _check_resolvable(key: str, host: str) -> None:
         ) from None
 
 
-def _count_ports(host: str, first: int, last: int, shards: int) -> None:
-    """See that every worker finds a port."""
+def _check_free_ports(host: str, first: int, last: int, shards: int) -> None:
+    """Raise UnavailableError unless every worker can listen on a free port."""
     free = 0
     for port in range(first, last + 1):
         with contextlib.suppress(UnavailableError):
@@ -258,23 +264,29 @@ def _count_ports(host: str, first: int, last: int, shards: int) -> None:
 
 
 _PROBE_SECONDS = 3.0
-_CLOCK_UNSYNCHRONISED = 5  # what the system returns of a clock that no time server keeps
+_CLOCK_UNSYNCHRONISED = 5  # adjtimex: the clock is not synchronised (TIME_ERROR)
 
 
 def check_party(party_config: PartyConfig, job: Job) -> Iterator[CheckResult]:
-    """Look at everything that a participant needs for a job, one thing after the other."""
+    """Run all checks that a participant needs for a job, one after the other."""
     yield from check_member(
         job, party_config.name, party_config.key, party_config.certificate, party_config.listen
     )
     if (process := find_lock_holder(party_config.folder, job.name, "serve")) is not None:
         text = f"process {process} serves this job, and needs the port to meet the others again"
         yield CheckResult("service", "doubtful", text)
-    played = [
-        dealer for dealer, player in job.dealer_operators.items() if player == party_config.name
+    operated_dealers = [
+        dealer for dealer, operator in job.dealer_operators.items() if operator == party_config.name
     ]
-    if played and party_config.dealer is not None:
-        ours = party_config.dealer
-        yield from _check_keys(f"keys of {played[0]}", ours.key, ours.certificate, job, played[0])
+    if operated_dealers and party_config.dealer is not None:
+        dealer_keys = party_config.dealer
+        yield from _check_keys(
+            f"keys of {operated_dealers[0]}",
+            dealer_keys.key,
+            dealer_keys.certificate,
+            job,
+            operated_dealers[0],
+        )
     yield from check_cluster(job, party_config.name, party_config.listen, party_config.cluster)
     if party_config.audit is not None:
         yield check_audit_log(party_config.audit)
@@ -286,7 +298,7 @@ def check_party(party_config: PartyConfig, job: Job) -> Iterator[CheckResult]:
 def check_member(
     job: Job, name: str, key: str, certificate: str, listen_on: str | None
 ) -> Iterator[CheckResult]:
-    """Look at what anybody needs for a job, a dealer, too, who has no data."""
+    """Run the checks that every member needs for a job: participants and dealers."""
     yield _check_versions(job)
     yield _check_clock()
     yield from _check_keys("keys", key, certificate, job, name)
@@ -326,17 +338,17 @@ def _check_keys(
 ) -> Iterator[CheckResult]:
     def check_identity() -> str:
         identity = load_identity(key, certificate)
-        agreed = job.get_entry(name).fingerprint
-        if identity.fingerprint != agreed:
+        expected = job.get_entry(name).fingerprint
+        if identity.fingerprint != expected:
             raise ParameterError(
                 f"{certificate} has the fingerprint {identity.fingerprint}, and the job expects "
-                f"{agreed} of {name}: use those keys, or have all change the job"
+                f"{expected} of {name}: use those keys, or have all change the job"
             )
         return f"{key} and {certificate} are those that the job names"
 
-    found = run_check(subject, check_identity)
-    yield found
-    if found.verdict == "good":
+    result = run_check(subject, check_identity)
+    yield result
+    if result.verdict == "good":
         identity = load_identity(key, certificate)
         yield check_expiry(
             subject, certificate, identity.count_days_left(), identity.renewal_advice
@@ -349,56 +361,60 @@ def _check_keys(
 def _check_listen_address(
     job: Job, name: str, key: str, certificate: str, listen_on: str | None
 ) -> CheckResult:
-    """See whether we could be called."""
+    """Check that the listen address is free."""
     host, port = parse_address(listen_on or job.get_entry(name).address)
-    what = f"port {port}"
+    subject = f"port {port}"
     try:
         open_listener(host, port).close()
     except UnavailableError as error:
         try:
-            ours = is_member_running_at(name, (host, port), load_identity(key, certificate))
-        except PrivetError:
-            ours = False
-        if ours:
-            return CheckResult(
-                what, "doubtful", f"{host}:{port}: a process of ours is there already"
+            is_running_here = is_member_running_at(
+                name, (host, port), load_identity(key, certificate)
             )
-        return CheckResult(what, "bad", str(error), error.exit_code)
-    return CheckResult(what, "good", f"{host}:{port} is free")
+        except PrivetError:
+            is_running_here = False
+        if is_running_here:
+            return CheckResult(
+                subject, "doubtful", f"{host}:{port}: a process of ours is there already"
+            )
+        return CheckResult(subject, "bad", str(error), error.exit_code)
+    return CheckResult(subject, "good", f"{host}:{port} is free")
 
 
 def _check_route(member: Member, *, is_caller: bool) -> CheckResult:
-    """See whether somebody's address is one, and whether there is a way to it."""
-    place = f"{member.host}:{member.port}"
+    """Check that a peer's address can be resolved and reached."""
+    address = f"{member.host}:{member.port}"
     code = UnavailableError.exit_code
     try:
         socket.getaddrinfo(member.host, member.port, type=socket.SOCK_STREAM)
     except OSError as error:
-        text = f"{place}: the name is not known here: {error.strerror}: correct the job or the DNS"
+        text = (
+            f"{address}: the name is not known here: {error.strerror}: correct the job or the DNS"
+        )
         return CheckResult(
             member.name, "bad" if is_caller else "doubtful", text, code if is_caller else 0
         )
     try:
         socket.create_connection((member.host, member.port), timeout=_PROBE_SECONDS).close()
     except ConnectionRefusedError:
-        return CheckResult(member.name, "good", f"{place}: reached; nobody listens there yet")
+        return CheckResult(member.name, "good", f"{address}: reached; nobody listens there yet")
     except OSError as error:
-        problem = f"{place}: not reached: {error.strerror or error}"
+        problem = f"{address}: not reached: {error.strerror or error}"
         if not is_caller:
             return CheckResult(member.name, "good", f"{problem}; but it calls us, not we it")
         text = f"{problem}: open the way to it, or ask whether its machine is there"
         return CheckResult(member.name, "bad", text, code)
-    return CheckResult(member.name, "good", f"{place}: somebody listens there")
+    return CheckResult(member.name, "good", f"{address}: somebody listens there")
 
 
 def _check_data(party_config: PartyConfig, job: Job) -> Iterator[CheckResult]:
-    """Read the table as a training would, and what is left of earlier ones; see what fits."""
+    """Check the table, the state from earlier runs, and the free space, as training would."""
     disk, size, warnings = check_disk(party_config.folder, None), (0, 0), list[str]()
     free = FreeSpace.measure(party_config.folder)
 
     def read_table() -> str:
         nonlocal disk, size
-        if disk.verdict == "bad":  # which is one thing, and whether the table can be read another
+        if disk.verdict == "bad":  # still check that the table can be read
             table = LocalTable(
                 party_config,
                 job,
@@ -424,35 +440,35 @@ def _check_data(party_config: PartyConfig, job: Job) -> Iterator[CheckResult]:
             table.prepare_rows()
             return text
         with lock_job(party_config.folder, job.name):
-            own = table.load_local_state()
-        if own is None:
+            local_state = table.load_local_state()
+        if local_state is None:
             return f"{text}; rows are not aligned yet"
-        warnings.extend(own.checkpoints.damaged.values())
-        done = max((done for done, _ in own.checkpoint_keys), default=0)
+        warnings.extend(local_state.checkpoints.damaged.values())
+        done = max((done for done, _ in local_state.checkpoint_keys), default=0)
         return f"{text}; {done} tables are there from earlier" if done else text
 
-    found = run_check("data", read_table)
+    result = run_check("data", read_table)
     yield disk
-    room = bound_training_bytes(job, size[0])
+    model_bytes = bound_training_bytes(job, size[0])
     yield from check_temporary_folder(
-        estimate_scratch_bytes(*size, job.shards), party_config.folder, room, free.temporary
+        estimate_scratch_bytes(*size, job.shards), party_config.folder, model_bytes, free.temporary
     )
-    yield found
+    yield result
     for warning in warnings:
         yield CheckResult("data", "doubtful", warning)
 
 
 @dataclass(frozen=True)
 class TrainingForecast:
-    """What a training will take, wherever it takes place."""
+    """The estimated cost of a training run, on any machine and network."""
 
     estimate: CostEstimate
     is_upper_bound: bool
-    """Whether the numbers of cuts are not known yet, and are taken to be the most there can be."""
+    """Whether the cut counts are not known yet, so that the maximum is assumed."""
     checkpoint_bytes: int
-    """Bytes in a participant's folder of models, at most, while it trains."""
+    """Maximum bytes in a participant's folder of models during training."""
     worker_startup_bytes: int
-    """Bytes that a participant tells its workers before they start: which rows are theirs."""
+    """Bytes of the row numbers that a participant sends to its workers before they start."""
 
     @property
     def worker_command_bytes(self) -> int:
@@ -460,7 +476,7 @@ class TrainingForecast:
         return self.worker_startup_bytes + self.estimate.worker_bytes
 
     def estimate_times(self, delay: float, rate: float) -> dict[str, TimeEstimate]:
-        """Return where the time goes at a delay in ms and a rate in Mbit/s, by who deals how."""
+        """Return the time at a delay in ms and a rate in Mbit/s, for each dealer placement."""
         link = delay / 1000, rate * 1e6 / 8
         return {
             dealer: estimate_time(self.estimate, *link, dealer=dealer)
@@ -468,7 +484,7 @@ class TrainingForecast:
         }
 
     def to_dict(self, delay: float, rate: float) -> dict[str, Any]:
-        """Return all of it as a program takes it."""
+        """Return the forecast as a JSON object."""
         times = self.estimate_times(delay, rate)
         time = times["ahead"]
         return {
@@ -500,22 +516,22 @@ def forecast_training(
     monotone: MonotoneConstraints | None = None,
     kept: bool = False,
 ) -> TrainingForecast:
-    """Count a training through: of so many rows, and so many columns of each participant.
+    """Estimate the cost of a training run from its rows and each participant's column count.
 
-    Where it is not known which columns are constrained, each participant's first ones are. `kept`
-    tells whether all indicators are there from an earlier training.
+    Without `monotone`, each participant's first columns are assumed to be the constrained ones.
+    `kept` is set if all indicators are cached from an earlier training run.
     """
     signs = _assume_constraints_first(job, counts) if monotone is None else monotone
-    federation = job.make_training_spec(make_anonymous_features(job, counts), cut_counts, signs)
-    everybody = tuple(range(len(job.party_names))) if kept else None
-    cost = estimate_cost(
-        federation,
-        federation.make_plan(n_samples, everybody),
+    training_spec = job.make_training_spec(make_anonymous_features(job, counts), cut_counts, signs)
+    cached_owners = tuple(range(len(job.party_names))) if kept else None
+    estimate = estimate_cost(
+        training_spec,
+        training_spec.make_plan(n_samples, cached_owners),
         dealers=len(job.dealer_names),
         before=estimate_id_comparison(job),
     )
     return TrainingForecast(
-        cost,
+        estimate,
         is_upper_bound=job.cut_disclosure != "hidden" and cut_counts is None,
         checkpoint_bytes=bound_checkpoint_bytes(n_samples, job.make_params()),
         worker_startup_bytes=8 * n_samples if job.shards > 1 else 0,
@@ -523,13 +539,13 @@ def forecast_training(
 
 
 def _assume_constraints_first(job: Job, counts: Sequence[int]) -> MonotoneConstraints:
-    """Return constraints as if those of each participant were on its first columns."""
-    found: list[int] = []
+    """Return constraints that assign those of each participant to its first columns."""
+    signs: list[int] = []
     for name, count in zip(job.party_names, counts, strict=True):
-        own = list(job.monotone.get(name, {}).values())
-        if len(own) > count:
+        nonzero = list(job.monotone.get(name, {}).values())
+        if len(nonzero) > count:
             raise ParameterError(
-                f"features: {count} of {name}, and the job constrains {len(own)} of its columns"
+                f"features: {count} of {name}, and the job constrains {len(nonzero)} of its columns"
             )
-        found += [*own, *[0] * (count - len(own))]
-    return tuple(found)
+        signs += [*nonzero, *[0] * (count - len(nonzero))]
+    return tuple(signs)

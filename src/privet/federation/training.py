@@ -1,4 +1,4 @@
-"""One participant's training run, phase by phase, with its announcements."""
+"""A training run of one participant, with its events."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ from privet.transport.sockets import SocketChannel
 
 
 def emit_warnings(warnings: Iterable[str], emit: EventHandler, advice: str = "") -> None:
-    """Say what may be wrong with our table, or with what is kept, though it does not stop us."""
+    """Emit warnings about the local table or stored files that do not stop the run."""
     for warning in warnings:
         emit(Event("warning", f"warning: {warning}{advice}", {"warning": warning}))
 
 
 def make_classes_event(classes: tuple[str, ...]) -> Event:
-    """Return how the label's classes are numbered, for its holder."""
+    """Return an event with the numbers of the label's classes, for the label holder."""
     if len(classes) > 2:
         text = f"the label's classes are {', '.join(map(repr, classes))}"
     else:
@@ -74,26 +74,28 @@ def make_classes_event(classes: tuple[str, ...]) -> Event:
 
 
 def announce_cut_counts(data: TrainingData, job: Job, emit: EventHandler) -> list[int] | None:
-    """Return the numbers of cuts that we state, and say so before we do."""
-    columns, cuts = data.columns, job.cut_disclosure
-    told = disclose_cut_counts(columns.cut_counts, cuts, job.make_params().max_cut_count)
-    if told is None:
+    """Return the cut counts that this participant discloses, and emit them before it does."""
+    columns, disclosure = data.columns, job.cut_disclosure
+    counts = disclose_cut_counts(columns.cut_counts, disclosure, job.make_params().max_cut_count)
+    if counts is None:
         return None
-    by_name = dict(zip(columns.names, told, strict=True))
+    by_name = dict(zip(columns.names, counts, strict=True))
     text = ", ".join(f"{name} {count}" for name, count in by_name.items()) or "none of ours"
-    emit(Event("cuts", f"all are told our numbers of cuts, {cuts}: {text}", {"cuts": by_name}))
-    return list(told)
+    emit(
+        Event("cuts", f"all are told our numbers of cuts, {disclosure}: {text}", {"cuts": by_name})
+    )
+    return list(counts)
 
 
 def make_estimate_event(plan: Plan, estimate: CostEstimate) -> Event:
-    """Return what is about to be trained, and what that will take."""
-    whose = " a worker" if plan.shards > 1 else ""
+    """Return the event with the size of a training run and its estimated cost."""
+    unit = " a worker" if plan.shards > 1 else ""
     return Event(
         "started",
         f"{plan.n_samples:,} samples, {plan.n_features} features: "
         f"{estimate.rounds:,} rounds, {estimate.online_bytes / 1e6:,.0f} MB between the "
         f"participants, {estimate.offline_bytes / 1e6:,.0f} MB from the dealer, "
-        f"about {estimate.memory_bytes / 1e6:,.0f} MB of memory{whose}, {estimate.masks} masks",
+        f"about {estimate.memory_bytes / 1e6:,.0f} MB of memory{unit}, {estimate.masks} masks",
         {
             "samples": plan.n_samples,
             "features": plan.n_features,
@@ -111,107 +113,115 @@ def make_estimate_event(plan: Plan, estimate: CostEstimate) -> Event:
 def report_interruption(
     tables: Callable[[], int], plan: Plan, emit: EventHandler
 ) -> Iterator[None]:
-    """Say how many tables are kept of a training that is cut short, and how it goes on."""
+    """If training is interrupted, emit how many tables are saved and how to resume."""
     try:
         yield
     except (PeerError, UnavailableError, OSError, KeyboardInterrupt):
-        kept = tables()
+        n_saved = tables()
         text = "no table is kept yet: start the same commands again"
-        if kept:
-            are = "is" if kept == 1 else "are"
-            text = f"{kept} of {plan.params.tables} tables {are} kept: start the same commands "
+        if n_saved:
+            verb = "is" if n_saved == 1 else "are"
+            text = f"{n_saved} of {plan.params.tables} tables {verb} kept: start the same commands "
             text += "again, without --restart, and they go on from what all have"
-        emit(Event("stopped", text, {"tables": kept}))
+        emit(Event("stopped", text, {"tables": n_saved}))
         raise
 
 
 def run_training(
     config: PartyConfig, member: LocalMember, *, restart: bool = False
 ) -> tuple[PartyReport, Path]:
-    """Take part in a training; return what it took, and where our part of the model is.
+    """Train a model with the other participants; return the report and the path of the local part.
 
-    Where an earlier run was cut short, go on after the last table that all participants have;
-    with `restart`, from the first, whatever is there. Whoever calls this has the folder locked: two
-    runs would overwrite each other's checkpoints.
+    Training resumes after the last table that all participants have from an interrupted run; with
+    `restart`, it starts from the first table. The caller must have locked the folder: two runs
+    would overwrite each other's checkpoints.
     """
     job = member.job
     with contextlib.ExitStack() as stack:
         if job.shards > 1:
-            engine = stack.enter_context(make_executor(config.cluster, load_training_rows))
+            executor = stack.enter_context(make_executor(config.cluster, load_training_rows))
         table = LocalTable.read(config, job, restart)
         emit_warnings(table.all_rows.row_data.warnings, member.emit)
-        own = table.load_local_state()
-        to_align = table if job.align else None
-        del table  # with its columns: where all rows take part, of these there are buckets now
-        dealt, crew = None if own is None else own.preprocessing, None
-        if dealt is not None:
-            stack.callback(dealt.close)
-        channel = stack.enter_context(member.connect(same_role_only=dealt is not None))
+        local_state = table.load_local_state()
+        unaligned_table = table if job.align else None
+        del table  # and its columns: without alignment, `local_state` has their buckets
+        preprocessing, pool = None if local_state is None else local_state.preprocessing, None
+        if preprocessing is not None:
+            stack.callback(preprocessing.close)
+        channel = stack.enter_context(member.connect(same_role_only=preprocessing is not None))
         started = time.perf_counter()
-        dealing = None if dealt is None else dealt.randomness_id
-        states = {} if to_align is None else to_align.make_proposal_fields(own)
-        stated = Proposal.for_job(job, command="train", dealing=dealing, **states)
-        purpose, common = exchange_proposals(channel, job, stated), None
-        if to_align is not None:
-            common, own = to_align.align(channel, purpose, member.emit, own)
-            del to_align
-        assert own is not None
-        left_out = "; it is left out, and the one before it counts"
-        emit_warnings(own.checkpoints.damaged.values(), member.emit, left_out)
-        if own.prepared.classes:
-            member.emit(make_classes_event(own.prepared.classes))
-        agreement = exchange_summaries(channel, job, purpose, _make_summary(own, job, member.emit))
-        program = _TrainingProgram(job, agreement, own, member.emit, channel)
+        randomness_id = None if preprocessing is None else preprocessing.randomness_id
+        alignment_fields = (
+            {} if unaligned_table is None else unaligned_table.make_proposal_fields(local_state)
+        )
+        proposal = Proposal.for_job(job, command="train", dealing=randomness_id, **alignment_fields)
+        plan, common = exchange_proposals(channel, job, proposal), None
+        if unaligned_table is not None:
+            common, local_state = unaligned_table.align(channel, plan, member.emit, local_state)
+            del unaligned_table
+        assert local_state is not None
+        advice = "; it is left out, and the one before it counts"
+        emit_warnings(local_state.checkpoints.damaged.values(), member.emit, advice)
+        if local_state.prepared.classes:
+            member.emit(make_classes_event(local_state.prepared.classes))
+        agreement = exchange_summaries(
+            channel, job, plan, _make_summary(local_state, job, member.emit)
+        )
+        program = _TrainingProgram(job, agreement, local_state, member.emit, channel)
         stack.enter_context(
             report_interruption(lambda: program.n_saved_tables, program.plan, member.emit)
         )
         if not agreement.is_finished:
-            if program.left and job.keep_indicators:
+            if program.n_tables_left and job.keep_indicators:
                 program.keep()
-            source = None if dealt is None else dealt.consume(channel, job, agreement)
+            source = (
+                None if preprocessing is None else preprocessing.consume(channel, job, agreement)
+            )
             if job.shards > 1:
                 rows = None if common is None else common.rows
-                of = own, config, rows, program.plan, program.unit
-                crew = stack.enter_context(
-                    start_training_pool(member, channel, agreement, *of, engine)
+                pool_inputs = local_state, config, rows, program.plan, program.unit
+                pool = stack.enter_context(
+                    start_training_pool(member, channel, agreement, *pool_inputs, executor)
                 )
-                program.workers = crew.worker_handles
-            record = run_party(
+                program.workers = pool.worker_handles
+            party_result = run_party(
                 program,
                 job.party_names.index(member.name),
                 job.party_names,
-                own.data,
+                local_state.data,
                 channel,
                 source,
                 dealers=job.dealer_names,
             )
-            record.result = program.finish(record.result)
+            party_result.result = program.finish(party_result.result)
         else:
-            record = program.make_finished_record()
-    if crew is not None:
-        record.meter.add_parallel(crew.meters)
-    # Everybody has said goodbye, so everybody has its last checkpoint.
-    ready, result = own.prepared, record.result
+            party_result = program.make_finished_result()
+    if pool is not None:
+        party_result.meter.add_parallel(pool.meters)
+    # All participants have sent a goodbye, so each has saved its last checkpoint.
+    prepared, result = local_state.prepared, party_result.result
     part, run = result.trained.part, result.run
-    file = ModelPartFile(part, job, own.data_digest, run, ready.encoders, ready.classes)
-    save_part(file, own.part_path)
+    part_file = ModelPartFile(
+        part, job, local_state.data_digest, run, prepared.encoders, prepared.classes
+    )
+    save_part(part_file, local_state.part_path)
     report = make_party_report(
-        record,
+        party_result,
         command="train",
-        part_file=file,
+        part_file=part_file,
         n_samples=agreement.n_samples,
         seconds=time.perf_counter() - started,
         n_resumed_tables=agreement.resume_from[0],
         validation=program.make_validation_report(result),
-        is_preprocessed=dealt is not None,
+        is_preprocessed=preprocessing is not None,
         alignment=None if common is None else common.report,
-        worker_peak_rss_mb=None if crew is None else crew.peak_rss_mb,
+        worker_peak_rss_mb=None if pool is None else pool.peak_rss_mb,
     )
-    return report, own.part_path
+    return report, local_state.part_path
 
 
 def _make_summary(state: LocalState, job: Job, emit: EventHandler) -> DataSummary:
-    """Return what we bring along, as the others are told."""
+    """Return the data summary, and emit the cut counts that it discloses."""
     names = state.data.columns.names
     return DataSummary(
         samples=state.data.columns.n_samples,
@@ -224,17 +234,17 @@ def _make_summary(state: LocalState, job: Job, emit: EventHandler) -> DataSummar
 
 
 class TrainingResult(NamedTuple):
-    """What a participant has at the end of a training."""
+    """The result of a training run at one participant."""
 
     trained: TrainingOutput
     run: str
-    """The run in which its last table was trained."""
+    """Id of the run that trained the last table."""
     validated: ValidationResult = ValidationResult()
-    """What the label's holder learned of validation rows then."""
+    """Results on the validation rows, at the label holder."""
 
 
 class _TrainingProgram:
-    """The program that a participant runs."""
+    """The program that a participant runs to train a model."""
 
     def __init__(
         self,
@@ -252,20 +262,20 @@ class _TrainingProgram:
         self._agreement = agreement
         self._local_state = local_state
         self._emit = emit
-        self._done = self.n_saved_tables = agreement.resume_from[0]
+        self._n_trained = self.n_saved_tables = agreement.resume_from[0]
         self.workers: Sequence[WorkerHandle] = ()
-        """Who works on our rows, if they are in shards."""
-        self.left = self.plan.params.tables - self._done
-        """How many tables there are to train, unless it is stopped early."""
+        """Workers that train on the local rows, if the job has shards."""
+        self.n_tables_left = self.plan.params.tables - self._n_trained
+        """Number of tables left to train, without early stopping."""
 
     @cached_property
     def state(self) -> TrainingState | None:
-        """What we go on from, if all have something: read once."""
+        """State to resume from, if all participants have a checkpoint; read once."""
         return self._local_state.load_state(self._agreement.resume_from)
 
     @property
     def unit(self) -> LabelUnit | None:
-        """The label's unit, if we hold the label."""
+        """The label's unit, at the label holder."""
         return resolve_label_unit(
             self._training_spec, self.plan, self._local_state.data, self.state
         )
@@ -282,7 +292,7 @@ class _TrainingProgram:
         def on_state(state: TrainingState) -> None:
             self._local_state.checkpoints.save(state, self._agreement.run)
             self.n_saved_tables = state.part.n_tables
-            rate = (state.part.n_tables - self._done) / (time.perf_counter() - started)
+            rate = (state.part.n_tables - self._n_trained) / (time.perf_counter() - started)
             tables = self.plan.params.tables
             self._emit(make_table_event(runtime.meter, state, tables, rate, self.workers))
 
@@ -292,7 +302,7 @@ class _TrainingProgram:
                 self._training_spec,
                 self.plan,
                 data,
-                n_trained_tables=self._done,
+                n_trained_tables=self._n_trained,
                 state=state,
                 on_state=on_state,
                 indicator_cache=self._keeping,
@@ -304,7 +314,10 @@ class _TrainingProgram:
         return TrainingResult(trained, "", validated)
 
     def finish(self, result: TrainingResult) -> TrainingResult:
-        """Keep the last checkpoint alone, once everybody has said goodbye, and so has its own."""
+        """Delete all but the last checkpoint, after all participants have sent a goodbye.
+
+        By then, each of them has saved its last checkpoint.
+        """
         run = self._local_state.checkpoints.finish(result.trained.n_tables, self._job.stopping_rule)
         return result._replace(run=run)
 
@@ -322,8 +335,8 @@ class _TrainingProgram:
         found = keeper.agree(self._channel, self._training_spec, self._agreement.n_samples)
         self.plan, self._keeping = found
 
-    def make_finished_record(self) -> PartyResult:
-        """Return what an earlier run has trained to its end, when all have said goodbye."""
+    def make_finished_result(self) -> PartyResult:
+        """Return the result of a finished earlier run, after the goodbyes."""
         self._emit_start_events()
         tables, run = self._agreement.resume_from
         state = self.state
@@ -331,11 +344,11 @@ class _TrainingProgram:
         self._channel.close()
         if self._local_state.checkpoints.list_keys():
             self._local_state.checkpoints.finish(tables, self._job.stopping_rule)
-        ended = TrainingResult(TrainingOutput(tables, state.part, state.losses), run)
-        return PartyResult(ended, Meter(), DisclosureLedger(), measure_peak_rss_mb())
+        result = TrainingResult(TrainingOutput(tables, state.part, state.losses), run)
+        return PartyResult(result, Meter(), DisclosureLedger(), measure_peak_rss_mb())
 
     def make_validation_report(self, result: TrainingResult) -> ValidationReport | None:
-        """Return what the label's holder learned of validation rows; None, to all others."""
+        """Return the report on validation rows at the label holder; None at the others."""
         label = self._local_state.data.label
         if label is None or not result.trained.losses:
             return None
@@ -345,12 +358,14 @@ class _TrainingProgram:
         )
 
     def _emit_start_events(self) -> None:
-        tables, done = self.plan.params.tables, self._done
-        if done:
-            text = f"{done} of {tables} tables are there from an earlier run"
-            self._emit(Event("resumed", text, {"tables": done}))
-        if self._agreement.is_finished or (not self.left and not self.plan.has_explanations):
+        tables, n_trained = self.plan.params.tables, self._n_trained
+        if n_trained:
+            text = f"{n_trained} of {tables} tables are there from an earlier run"
+            self._emit(Event("resumed", text, {"tables": n_trained}))
+        if self._agreement.is_finished or (
+            not self.n_tables_left and not self.plan.has_explanations
+        ):
             return
-        before = estimate_id_comparison(self._job)
-        cost = estimate_cost(self._training_spec, self.plan, done, before=before)
-        self._emit(make_estimate_event(self.plan, cost))
+        comparison_cost = estimate_id_comparison(self._job)
+        estimate = estimate_cost(self._training_spec, self.plan, n_trained, before=comparison_cost)
+        self._emit(make_estimate_event(self.plan, estimate))

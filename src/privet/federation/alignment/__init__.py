@@ -1,1 +1,1 @@
-"""Alignment."""
+"""Sample alignment, and the comparison of ids before a session."""

@@ -1,14 +1,10 @@
 """The common rows of a job, from a stored or a new alignment, and the comparison of ids.
 
-A training that goes on, that was dealt ahead, or that uses kept indicators again needs the same
-rows in the same order as before. So participants keep the alignment of a training, and use it again
-if all of them state the same one. Predictions are aligned anew, and keep nothing.
-
-All find the same: too few rows, an alignment too many, or that somebody has kept another one.
-
-Each shares a digest of its ids, under a key that is new in every run. On shares, every digest is
-compared with the first participant's, and what is revealed is whether they are equal. So nobody is
-shown a digest to try ids on, the dealer included.
+A training run that resumes, that uses preprocessing files or cached indicators needs the same rows
+in the same order as before. Participants therefore store the alignment of a training run, and reuse
+it if all of them state the same one. A prediction makes a new alignment and stores nothing.
+All participants reach the same verdict: too few common rows, too many alignments, or different
+stored alignments.
 """
 
 from __future__ import annotations
@@ -49,54 +45,63 @@ from privet.transport.channel import Channel, receive_message, send_message
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CommonRows:
-    """The rows that all have, as one participant finds them."""
+    """The rows in common with all participants, and the report of their alignment."""
 
     alignment: Alignment
     report: AlignmentReport
 
     @property
     def rows(self) -> IndexArray:
-        """Our rows, in the order that all have agreed on."""
+        """Row numbers of the local table, in the order that all participants share."""
         return self.alignment.rows
 
 
 def open_alignment_store(job: Job, ids: Ids, folder: str | Path) -> AlignmentStore:
-    """Return where a job's alignments are counted and kept.
+    """Return the store that counts and keeps a job's alignments.
 
-    Raise, before anybody is bothered, if they cannot be, or there are more rows than can be
-    aligned or than the job has us show.
+    Raise, before any peer is contacted, if the folder cannot be used, or if there are more rows
+    than the protocol can align or than the job pads to.
     """
     if job.align:
-        most = min(job.ids.padded or MAX_ALIGNED_ROWS, MAX_ALIGNED_ROWS)
-        if len(ids) > most:
+        max_rows = min(job.ids.padded or MAX_ALIGNED_ROWS, MAX_ALIGNED_ROWS)
+        if len(ids) > max_rows:
             padded = ", to which the job has all padded" if job.ids.padded else ""
-            raise DataError(f"{len(ids):,} rows are more than {most:,}{padded}: use fewer")
+            raise DataError(f"{len(ids):,} rows are more than {max_rows:,}{padded}: use fewer")
         make_folder(folder)
     return AlignmentStore(folder, job)
 
 
 def is_alignment_reusable(channel: Channel, job: Job, plan: SessionPlan) -> bool:
-    """Tell whether all have kept the same alignment; raise, at all, if no other can be made."""
-    kept = {name: stated.alignment for name, stated in plan.proposals.items()}
-    if len(set(kept.values())) == 1 and None not in kept.values():
+    """Return whether all participants have stored the same alignment.
+
+    Raise, at every member, if they have not and a new alignment is not possible.
+    """
+    stored = {name: proposal.alignment for name, proposal in plan.proposals.items()}
+    if len(set(stored.values())) == 1 and None not in stored.values():
         return True
-    told = {"alignment": {name: (each or "none")[:16] for name, each in kept.items()}}
+    comparison = {
+        "alignment": {name: (stored_id or "none")[:16] for name, stored_id in stored.items()}
+    }
     if job.aligning_dealer not in (*channel.peers, channel.name):
         advice = "the dealer is not there to make another: run `privet align` with it before"
-        require_equal(channel, told, advice)
-    if any(stated.goes_on for stated in plan.proposals.values()):
+        require_equal(channel, comparison, advice)
+    if any(proposal.goes_on for proposal in plan.proposals.values()):
         advice = (
             "tables were trained on the rows of one: put the missing files back, or start again "
             "with --restart everywhere"
         )
-        require_equal(channel, told, advice)
-    most = job.ids.most_alignments
-    full = [n for n, s in plan.proposals.items() if most is not None and s.aligned >= most]
-    if full:
-        channel.close_best_effort()  # as everybody does now
+        require_equal(channel, comparison, advice)
+    maximum = job.ids.most_alignments
+    exhausted = [
+        name
+        for name, proposal in plan.proposals.items()
+        if maximum is not None and proposal.aligned >= maximum
+    ]
+    if exhausted:
+        channel.close_best_effort()  # as all members do now
         raise ParameterError(
-            f"ids.most_alignments: the job's rows may be aligned {most} times, and were at "
-            f"{' and at '.join(full)}: have all agree on more of them"
+            f"ids.most_alignments: the job's rows may be aligned {maximum} times, and were at "
+            f"{' and at '.join(exhausted)}: have all agree on more of them"
         )
     return False
 
@@ -110,102 +115,105 @@ def align_rows(
     emit: EventHandler,
     saved_alignment: Alignment | None = None,
 ) -> CommonRows:
-    """Find out with the others, or from what all have kept, which rows take part."""
+    """Align the rows with the other participants, or reuse the alignment that all have stored."""
     started = time.perf_counter()
-    again = is_alignment_reusable(channel, job, plan)
-    if again:
+    is_reused = is_alignment_reusable(channel, job, plan)
+    if is_reused:
         assert saved_alignment is not None
-        found, number = saved_alignment, store.read_count
+        alignment, number = saved_alignment, store.read_count
     else:
         number = store.increment_count()
-        found = Alignment(plan.run, intersect_ids(channel, job, ids))
-        check_min_common_rows(job, ids, found.rows, channel)
-    entries = 0 if again else count_entries(max(len(ids), job.ids.padded or 0))
+        alignment = Alignment(plan.run, intersect_ids(channel, job, ids))
+        check_min_common_rows(job, ids, alignment.rows, channel)
+    n_entries = 0 if is_reused else count_entries(max(len(ids), job.ids.padded or 0))
     report = AlignmentReport(
-        name=found.alignment_id,
+        name=alignment.alignment_id,
         number=number,
-        used_again=again,
+        used_again=is_reused,
         rows=len(ids),
-        common=len(found.rows),
+        common=len(alignment.rows),
         seconds=time.perf_counter() - started,
-        bytes_to_dealer=8 * entries,
-        bytes_from_dealer=make_marks_layout(entries).nbytes,
-        reveals=[] if again else _list_disclosures(channel.name, job, len(ids)),
+        bytes_to_dealer=8 * n_entries,
+        bytes_from_dealer=make_marks_layout(n_entries).nbytes,
+        reveals=[] if is_reused else _list_disclosures(channel.name, job, len(ids)),
     )
     emit(Event("aligned", _format_alignment(report), report.model_dump()))
-    return CommonRows(found, report)
+    return CommonRows(alignment, report)
 
 
 def assist_alignment(channel: Channel, job: Job, plan: SessionPlan, emit: EventHandler) -> None:
-    """Do a dealer's part in finding out which rows take part; one of three tells the others."""
+    """Run a dealer's part of an alignment.
+
+    If there are three dealers, the aligning dealer sends the count of common rows to the others.
+    """
     if is_alignment_reusable(channel, job, plan):
         return
     channel.current_step = lambda: "alignment"
     if channel.name == job.aligning_dealer:
-        common = mark_and_count_common(channel, job)
-        send_message(channel, job.dealer_names[1:], str(common).encode())
+        n_common = mark_and_count_common(channel, job)
+        send_message(channel, job.dealer_names[1:], str(n_common).encode())
     else:
-        told = receive_message(channel, job.aligning_dealer)
-        if not re.fullmatch(rb"[0-9]{1,12}", told):
+        message = receive_message(channel, job.aligning_dealer)
+        if not re.fullmatch(rb"[0-9]{1,12}", message):
             raise PeerMisbehavedError(job.aligning_dealer, "told what is no number of rows")
-        common = int(told)
-    emit(Event("aligned", f"{common:,} rows are common to all", {"common": common}))
-    if common < job.ids.minimum:
-        channel.close_best_effort()  # as everybody does now
-        raise DataError(f"ids: {_format_too_few(job, common)}")
+        n_common = int(message)
+    emit(Event("aligned", f"{n_common:,} rows are common to all", {"common": n_common}))
+    if n_common < job.ids.minimum:
+        channel.close_best_effort()  # as all members do now
+        raise DataError(f"ids: {_format_too_few(job, n_common)}")
 
 
 def check_min_common_rows(
     job: Job, ids: Ids, rows: IndexArray, channel: Channel | None = None
 ) -> None:
-    """Raise DataError if too few rows are common to all: now, or in an alignment that was kept."""
+    """Raise DataError if a new or a stored alignment has too few common rows."""
     if len(rows) >= job.ids.minimum:
         return
     if channel is not None:
-        channel.close_best_effort()  # as everybody does now
-    others = np.setdiff1d(np.arange(len(ids)), rows, assume_unique=True)
-    apart = f"{len(others):,} are not among them"
-    if len(others):
-        apart += (
-            f", such as {ids.format_examples(others)}: see whether all write ids alike, or have "
+        channel.close_best_effort()  # as all members do now
+    left_out = np.setdiff1d(np.arange(len(ids)), rows, assume_unique=True)
+    remainder = f"{len(left_out):,} are not among them"
+    if len(left_out):
+        remainder += (
+            f", such as {ids.format_examples(left_out)}: see whether all write ids alike, or have "
             "the job normalise them"
         )
-    raise DataError(f"ids: {_format_too_few(job, len(rows))}; of our {len(ids):,} rows {apart}")
+    raise DataError(f"ids: {_format_too_few(job, len(rows))}; of our {len(ids):,} rows {remainder}")
 
 
 def _format_too_few(job: Job, n_common: int) -> str:
-    what = "row is" if n_common == 1 else "rows are"
-    return f"{n_common:,} {what} common to all, and the job's minimum is {job.ids.minimum:,}"
+    subject = "row is" if n_common == 1 else "rows are"
+    return f"{n_common:,} {subject} common to all, and the job's minimum is {job.ids.minimum:,}"
 
 
 def _format_alignment(report: AlignmentReport) -> str:
     left_out = report.rows - report.common
-    what = (
+    origin = (
         "rows as aligned before" if report.used_again else f"alignment {report.number} of this job"
     )
     return (
-        f"{what}: {report.common:,} of our {report.rows:,} rows are common to all, {left_out:,} "
+        f"{origin}: {report.common:,} of our {report.rows:,} rows are common to all, {left_out:,} "
         "are left out"
     )
 
 
 def _list_disclosures(name: str, job: Job, n_rows: int) -> list[Reveal]:
-    """Return what an alignment reveals, as far as we take part in it."""
+    """Return the disclosures of an alignment that concern this participant."""
     n = len(job.party_names)
-    found = [
+    disclosures = [
         Reveal(what="which of its rows all have", to=[name], count=n_rows),
         Reveal(
             what="number of rows that all have", to=[*job.party_names, *job.dealer_names], count=1
         ),
     ]
     if job.ids.padded is None:
-        found.append(Reveal(what="number of its rows", to=[job.aligning_dealer], count=1))
-    if n > 2:  # of every two or more, but for all
-        some = 2**n - n - 2
-        found.append(
-            Reveal(what="number of rows that some have", to=[job.aligning_dealer], count=some)
+        disclosures.append(Reveal(what="number of its rows", to=[job.aligning_dealer], count=1))
+    if n > 2:  # one count for each subset of two or more participants, except all of them
+        n_subsets = 2**n - n - 2
+        disclosures.append(
+            Reveal(what="number of rows that some have", to=[job.aligning_dealer], count=n_subsets)
         )
-    return found
+    return disclosures
 
 
 _DIGEST_BITS = 47
@@ -214,33 +222,38 @@ _RING = get_integer_ring(_DIGEST_BITS + 1)  # differences have a sign
 
 
 def digest_ids(ids: Ids, run: str) -> RingArray:
-    """Return what a participant shares: a digest of its ids, in order, under a run's name."""
+    """Return the digest that a participant shares: of its ids, in order, keyed by the run."""
     content = ids.digest(run.encode())
     number = int.from_bytes(content[:8], "little") >> (64 - _DIGEST_BITS)
     return np.array(number, dtype=_RING.dtype)
 
 
 def compare_ids_on_shares(runtime: Runtime, digest: RingArray | None) -> list[bool] | None:
-    """Tell participants who, of all but the first, has the first one's ids; None to the dealer.
+    """Return which participants, from the second on, have the ids of the first; None at the dealer.
 
-    1. Every participant shares its digest.
-    2. d_j - d_1 and d_1 - d_j are compared with zero, which both reach if the two are equal.
+    No party sees a digest, not even the dealer, so no party can test guessed ids on one. The key of
+    the digests is new in every run.
 
-    Reveals: to all, how many of the two reach zero: two or one.
+    1. Each participant j shares its digest [d_j].
+    2. [d_j - d_1] and [d_1 - d_j] are compared with zero: both reach it if the digests are equal.
+
+    Reveals: to all participants, how many of the two differences reach zero: two or one.
     """
-    everybody = list(range(runtime.n_parties))
+    all_parties = list(range(runtime.n_parties))
     with runtime.step("ids"):
-        own = [digest if k == runtime.index else None for k in everybody]
-        digests = runtime.share_arrays(own, everybody, (), _RING)
-        (apart,) = mask(runtime, digests[1:] - digests[:1])
-        both = map_together(stack, apart, apart.map(lambda x: -x))
-        reached = count_thresholds_reached(runtime, both, thresholds=(0,), width=_RING.bits)
-        revealed = runtime.reveal(reached.sum(axis=0), everybody, "whose ids are the same")
+        local_digests = [digest if k == runtime.index else None for k in all_parties]
+        digests = runtime.share_arrays(local_digests, all_parties, (), _RING)
+        (differences,) = mask(runtime, digests[1:] - digests[:1])
+        signed_differences = map_together(stack, differences, differences.map(lambda x: -x))
+        n_reached = count_thresholds_reached(
+            runtime, signed_differences, thresholds=(0,), width=_RING.bits
+        )
+        revealed = runtime.reveal(n_reached.sum(axis=0), all_parties, "whose ids are the same")
     return None if revealed is None else [count == 2 for count in revealed.tolist()]
 
 
 def estimate_id_comparison(job: Job) -> Cost:
-    """Return what a training's participants do to compare ids: nothing, if rows were aligned."""
+    """Return the cost of the comparison of ids before training: zero if rows are aligned."""
     counter = CostCounter(len(job.party_names), n_dealers=len(job.dealer_names))
     if not job.align:
         compare_ids_on_shares(counter, None)
@@ -250,30 +263,36 @@ def estimate_id_comparison(job: Job) -> Cost:
 def require_same_ids(
     runtime: Runtime, party_names: Sequence[str], digest: RingArray | None, channel: Channel | None
 ) -> None:
-    """Raise DisagreementError, at everybody, unless all participants have the same ids.
+    """Raise DisagreementError, at every member, unless all participants have the same ids.
 
-    Dealers, who cannot see it, are told by the first participant; one that deals ahead, and
-    whoever counts, has no channel to be told by.
+    Dealers cannot see the result, so the first participant sends it to them. In an offline
+    preprocessing run and in a cost count there is no channel, and nothing is raised.
     """
-    same = compare_ids_on_shares(runtime, digest)
+    matches = compare_ids_on_shares(runtime, digest)
     if channel is None:
         return
-    if same is None:
-        told = quote_untrusted(
+    if matches is None:
+        mismatch = quote_untrusted(
             receive_message(channel, party_names[0]).decode(errors="replace"), 300
         )
     else:
-        others = [name for name, alike in zip(party_names[1:], same, strict=True) if not alike]
-        told = f"the samples of {party_names[0]} are not those of {' or of '.join(others)}"
-        told = told if others else ""
+        differing = [
+            name
+            for name, matches_first in zip(party_names[1:], matches, strict=True)
+            if not matches_first
+        ]
+        mismatch = f"the samples of {party_names[0]} are not those of {' or of '.join(differing)}"
+        mismatch = mismatch if differing else ""
         if channel.name == party_names[0]:
             send_message(
-                channel, [peer for peer in channel.peers if peer not in party_names], told.encode()
+                channel,
+                [peer for peer in channel.peers if peer not in party_names],
+                mismatch.encode(),
             )
-    if told:
-        # Everybody finds it now, and says goodbye: nobody just hangs up.
+    if mismatch:
+        # All members find the mismatch now, so each closes with a goodbye.
         channel.close_best_effort()
         raise DisagreementError(
-            f"ids: {told}, or in another order: sort all tables by id, and keep the ids that all "
-            "have"
+            f"ids: {mismatch}, or in another order: sort all tables by id, and keep the ids that "
+            "all have"
         )

@@ -1,1 +1,1 @@
-"""Cluster."""
+"""Workers of a member, one for each shard, and the executors that run them."""

@@ -1,12 +1,11 @@
-"""Engines: where the workers of somebody are, as threads, processes, or tasks of Dask.
+"""Executors: where the workers of a member run, as threads, processes, or Dask tasks.
 
-An engine places tasks, each with the summonses of one or more workers, and that is all: whatever
-workers and heads have to say to each other goes over their own channels. A task that has begun must
-never be run again by an engine, since it took part in a dealing; if one is, its head is not there
-for it any more.
+An executor only places tasks, each with the launch specs of one or more workers. Workers and their
+coordinator communicate over their own channels. An executor must never run a task twice: the first
+run has used correlated randomness. If a task is repeated, its coordinator no longer accepts it.
 
-An engine is there before its workers are called: starting Python and importing what workers need
-takes seconds, in which a head reads its table and meets the others.
+An executor starts before its workers: to start Python and import the worker's modules takes
+seconds, in which the coordinator reads its table and connects to its peers.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from privet.errors import UnavailableError
 from privet.federation.cluster.worker import LoadRows, WorkerLaunch, run_workers
 from privet.runtime.local.launcher import create_process_context
 
-_SHUTDOWN_SECONDS = 5.0  # seconds for workers whose head has gone to find that out
+_SHUTDOWN_SECONDS = 5.0  # seconds for workers to detect that their coordinator has disconnected
 _SCHEDULER_TIMEOUT_SECONDS = 10.0  # seconds for a scheduler to answer
 
 
@@ -37,32 +36,32 @@ THREADS_DESCRIPTION = "threads of this process"
 
 
 def describe_processes(count: int) -> str:
-    """Say where workers are that have so many processes here."""
+    """Describe where workers run, in this many local processes."""
     return f"{count} process{'es' * (count > 1)} on this machine"
 
 
 class Executor(ABC):
-    """Something that runs workers."""
+    """Runs workers."""
 
     is_remote = True
-    """Whether they are in other processes than this one, with memory of their own."""
+    """Whether the workers run in other processes, with their own memory."""
 
     @property
     @abstractmethod
     def description(self) -> str:
-        """Where they are, in words, once they are placed."""
+        """Where the workers run, in words, once they are placed."""
 
     @abstractmethod
     def submit(self, launches: Sequence[WorkerLaunch], load_local: LoadRows) -> None:
         """Start workers without waiting; those in this process get their rows from `load_local`."""
 
     def describe_failure(self) -> str:
-        """Return what has happened to the engine itself, if that may be why workers are lost."""
+        """Return the failure of the executor itself that can explain lost workers, or nothing."""
         return ""
 
     @abstractmethod
     def close(self) -> None:
-        """End whatever is left of them, when their head has gone."""
+        """Stop the remaining workers, after their coordinator has disconnected."""
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +71,7 @@ class Executor(ABC):
 
 
 class ThreadExecutor(Executor):
-    """Threads of this process, which have their rows from it."""
+    """Runs workers in threads of this process, which share its rows."""
 
     is_remote = False
 
@@ -86,20 +85,20 @@ class ThreadExecutor(Executor):
 
     def submit(self, launches: Sequence[WorkerLaunch], load_local: LoadRows) -> None:
         """Start a thread for every worker."""
-        for each in launches:
-            thread = threading.Thread(target=run_workers, args=([each], load_local), daemon=True)
+        for launch in launches:
+            thread = threading.Thread(target=run_workers, args=([launch], load_local), daemon=True)
             thread.start()
             self._threads.append(thread)
 
     def close(self) -> None:
-        """Wait for them a moment."""
-        until = time.monotonic() + _SHUTDOWN_SECONDS
+        """Wait a few seconds for the threads to end."""
+        deadline = time.monotonic() + _SHUTDOWN_SECONDS
         for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()))
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 class ProcessExecutor(Executor):
-    """Processes on this machine, each for as many workers as are its share."""
+    """Runs workers in processes on this machine, evenly distributed."""
 
     def __init__(self, count: int, load_rows: LoadRows) -> None:
         self._count = count
@@ -114,9 +113,9 @@ class ProcessExecutor(Executor):
         return describe_processes(self._batches)
 
     def submit(self, launches: Sequence[WorkerLaunch], _: LoadRows) -> None:
-        """Start processes that have nothing of ours but summonses."""
+        """Start processes, which receive nothing but launch specs."""
         batches = split_launches(launches, self._count)
-        self._batches = len(batches)  # no more than there are workers, whatever was asked for
+        self._batches = len(batches)  # at most one process for each worker
         for batch in batches:
             process = self._context.Process(
                 target=_run_in_process, args=(batch, self._load_rows), daemon=True
@@ -125,23 +124,23 @@ class ProcessExecutor(Executor):
             self._processes.append(process)
 
     def close(self) -> None:
-        """Wait for them a moment, and end them."""
-        until = time.monotonic() + _SHUTDOWN_SECONDS
+        """Wait a few seconds for the processes to end, then kill them."""
+        deadline = time.monotonic() + _SHUTDOWN_SECONDS
         for process in self._processes:
-            process.join(max(0.0, until - time.monotonic()))
+            process.join(max(0.0, deadline - time.monotonic()))
             if process.is_alive():
                 process.kill()
                 process.join()
 
 
 def _run_in_process(launches: Sequence[WorkerLaunch], load_rows: LoadRows) -> None:
-    """Work in a process of our own, which ends with its head: Ctrl-C is the head's to hear."""
+    """Run workers in a process that ends with its coordinator, which handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     run_workers(launches, load_rows)
 
 
 class DaskExecutor(Executor):
-    """Workers of a Dask cluster, each with a task for as many of ours as are its share."""
+    """Runs workers in tasks of a Dask cluster, evenly distributed over the Dask workers."""
 
     def __init__(self, cluster: ClusterConfig, load_rows: LoadRows) -> None:
         self._cluster = cluster
@@ -151,7 +150,7 @@ class DaskExecutor(Executor):
         self._client = self._connect_pool.submit(self._connect)
 
     def _connect(self) -> Any:
-        """Return a client of the scheduler, whose workers begin to import what ours need."""
+        """Return a client of the scheduler, and start the imports in its Dask workers."""
         client = _connect_scheduler(self._cluster)
         for worker in _list_dask_workers(client):
             self._tasks.append(_submit(client, worker, _preload, self._load_rows))
@@ -163,7 +162,7 @@ class DaskExecutor(Executor):
         return f"Dask workers of {self._cluster.scheduler}"
 
     def submit(self, launches: Sequence[WorkerLaunch], _: LoadRows) -> None:
-        """Submit as many tasks as there are Dask workers, one to each, to be run once."""
+        """Submit one task to each Dask worker, to run exactly once."""
         client = self._client.result()
         workers = [] if self.describe_failure() else _list_dask_workers(client)
         if not workers:
@@ -175,15 +174,15 @@ class DaskExecutor(Executor):
             self._tasks.append(_submit(client, worker, run_workers, batch, self._load_rows))
 
     def describe_failure(self) -> str:
-        """Tell whether the scheduler has gone: its workers follow it, half a minute later."""
+        """Report a lost scheduler: its Dask workers end half a minute after it."""
         if self._client.result().status == "running":
             return ""
         return f"the scheduler at {self._cluster.scheduler} has gone"
 
     def close(self) -> None:
-        """Cancel tasks, and leave the scheduler."""
+        """Cancel the tasks and disconnect from the scheduler."""
         self._connect_pool.shutdown()
-        with contextlib.suppress(Exception):  # it may have gone, which is no news any more
+        with contextlib.suppress(Exception):  # a lost scheduler was reported before
             client = self._client.result()
             client.cancel(self._tasks)
             client.close(timeout=_SHUTDOWN_SECONDS)
@@ -218,16 +217,16 @@ def _list_dask_workers(client: Any) -> list[str]:
 
 
 def _submit(client: Any, worker: str, *task: Any) -> Any:
-    """Have a worker run a task: that one, once."""
+    """Submit a task that runs once, on the given Dask worker only."""
     return client.submit(*task, workers=[worker], allow_other_workers=False, pure=False, retries=0)
 
 
 def _preload(_: LoadRows) -> None:
-    """Do nothing: to have been called with a function means to have imported it."""
+    """Do nothing: Dask imports the function's module to unpickle the argument."""
 
 
 def _make_security(cluster: ClusterConfig) -> Any:
-    """Return how the scheduler is to prove who it is, and we to it."""
+    """Return the TLS settings for both directions of the connection to the scheduler."""
     from distributed.security import Security
 
     if cluster.ca is None:
@@ -247,9 +246,9 @@ def _make_security(cluster: ClusterConfig) -> Any:
     try:
         security.get_connection_args("client")
     except (OSError, ValueError) as error:
-        names = ", ".join(str(getattr(cluster, key)) for key in TLS_FILE_KEYS)
+        paths = ", ".join(str(getattr(cluster, key)) for key in TLS_FILE_KEYS)
         raise UnavailableError(
-            f"cluster.ca, certificate and key: {names} cannot be used together: {error}"
+            f"cluster.ca, certificate and key: {paths} cannot be used together: {error}"
         ) from None
     return security
 
@@ -264,14 +263,14 @@ def count_dask_workers(cluster: ClusterConfig) -> int:
 
 
 def split_launches(launches: Sequence[WorkerLaunch], n_batches: int) -> list[list[WorkerLaunch]]:
-    """Return batches, at most so many, whose sizes differ by one at most."""
+    """Split launch specs into at most `n_batches` batches, whose sizes differ by at most one."""
     return [batch for k in range(n_batches) if (batch := list(launches[k::n_batches]))]
 
 
 def make_executor(cluster: ClusterConfig, load_remote: LoadRows) -> Executor:
-    """Return the engine that somebody has chosen; it begins at once.
+    """Start and return the executor that `cluster` configures.
 
-    Workers that are not in this process read their rows where they are, `load_remote`.
+    Workers in other processes load their rows with `load_remote`.
     """
     if cluster.scheduler is not None:
         return DaskExecutor(cluster, load_remote)

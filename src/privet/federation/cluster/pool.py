@@ -1,12 +1,12 @@
 """The worker pool of a coordinator, for a training run, a batch or a service.
 
-Every head, a participant's or a dealer's, calls its own workers, wherever it likes. The heads swap
-on their own channel where workers listen and what they must prove to be: so nobody else's worker
-gets into a group.
+Every coordinator, of a participant or a dealer, starts its own workers on its own infrastructure.
+The coordinators exchange the addresses and fingerprints of their workers on the session's channel,
+so that no foreign worker can enter a group.
 
-Nobody is called for small batches, which are most of them: so these are as fast as without workers,
-and a service is up without waiting for a cluster. What workers of a service need to know comes from
-their head, batch by batch: they have no rows, and no model.
+Small batches use no workers, so they are as fast as without shards, and a service starts without
+waiting for a cluster. Workers of a service have no rows and no model: for each batch, their
+coordinator sends them the outcomes of the splits.
 """
 
 from __future__ import annotations
@@ -70,22 +70,22 @@ from privet.transport.handshake import SESSION_ID_BYTES
 from privet.transport.rendezvous import Member, connect_members, listen
 from privet.transport.sockets import SocketChannel
 
-_WAIT = 60.0
-"""Seconds for workers to reach their head, and each other."""
+_CONNECT_SECONDS = 60.0
+"""Seconds for workers to connect to their coordinator, and to each other."""
 _FAILURE_GRACE_SECONDS = 0.5
-"""Seconds for a worker to say why it failed, when others have found that it did."""
+"""Seconds to wait for a worker's own report of its failure, after a peer has detected it."""
 
 
 @dataclass
 class WorkerPool:
-    """The workers of one role."""
+    """The workers of one member."""
 
     worker_handles: list[WorkerHandle]
-    """Our end of the channel to each of them."""
+    """The coordinator's handle of each worker."""
     meters: list[Meter] = field(default_factory=list)
-    """What each of them has metered, once they are dismissed."""
+    """Meter of each worker, after shutdown."""
     peak_rss_mb: float | None = None
-    """The most memory that a process of theirs took, then, if it is not ours."""
+    """Largest peak memory of a worker process, after shutdown; None for workers in this process."""
 
 
 @contextlib.contextmanager
@@ -99,96 +99,99 @@ def start_pool(
     make_config: Callable[[int, dict[str, WorkerAddress], str], WorkerConfig],
     get_rows: Callable[[int], IndexArray | None],
 ) -> Iterator[WorkerPool]:
-    """Yield our workers, once they are told which groups they are in.
+    """Start the local workers, and yield them once they have their configs and row numbers.
 
-    `load_local` has the rows of workers in this process, `make_config` makes what a worker is told,
-    of its shard, group and session, and `get_rows` says which rows of our table are those of a
-    shard. When we are done workers are dismissed; after a failure, they find that we are gone.
+    `load_local` loads the rows of workers in this process, `make_config` makes the config of a
+    worker from its shard, group and session, and `get_rows` returns the row numbers of a shard in
+    the local table. At the end, the workers are shut down; after a failure, they detect that their
+    coordinator has disconnected.
     """
-    tell_of_waiting = WaitReporter(member.emit)
+    wait_reporter = WaitReporter(member.emit)
 
     def report_waiting(text: str, missing: Sequence[str]) -> None:
-        channel.raise_if_disconnected()  # another head may be gone meanwhile
-        tell_of_waiting(text, missing)
+        channel.raise_if_disconnected()  # a peer can be lost meanwhile
+        wait_reporter(text, missing)
 
     shards = range(member.job.shards)
-    door = parse_address(cluster.door, lowest=0) if cluster.door else (member.host, 0)
+    listen_address = parse_address(cluster.door, lowest=0) if cluster.door else (member.host, 0)
     with (
         tempfile.TemporaryDirectory(prefix="privet-head-") as folder,
-        listen(*door) as listener,
+        listen(*listen_address) as listener,
     ):
-        ours, _, _ = create_temporary_identity(COORDINATOR_NAME, Path(folder))
-        head = Member(COORDINATOR_NAME, door[0], listener.getsockname()[1], ours.fingerprint)
-        session = _derive_session_id(run, member.name)
-        summonses, members = list[WorkerLaunch](), [head]
+        identity, _, _ = create_temporary_identity(COORDINATOR_NAME, Path(folder))
+        coordinator = Member(
+            COORDINATOR_NAME, listen_address[0], listener.getsockname()[1], identity.fingerprint
+        )
+        session_id = _derive_session_id(run, member.name)
+        launches, members = list[WorkerLaunch](), [coordinator]
         for shard in shards:
-            made, key, certificate = create_temporary_identity(
+            worker_identity, key, certificate = create_temporary_identity(
                 make_worker_name(shard), Path(folder)
             )
-            members.append(Member(make_worker_name(shard), "", 0, made.fingerprint))
-            summonses.append(
+            members.append(Member(make_worker_name(shard), "", 0, worker_identity.fingerprint))
+            launches.append(
                 WorkerLaunch(
                     shard=shard,
-                    coordinator=head,
-                    session_id=session,
+                    coordinator=coordinator,
+                    session_id=session_id,
                     key=key,
                     certificate=certificate,
                     host=member.host if cluster.scheduler is None else "0.0.0.0",  # noqa: S104
                     advertised_host=cluster.advertise or _get_advertised_host(member, cluster),
                     port_range=cluster.ports,
-                    timeout=_WAIT,
+                    timeout=_CONNECT_SECONDS,
                 )
             )
-        executor.submit(summonses, load_local)
+        executor.submit(launches, load_local)
         try:
             links = connect_members(
                 COORDINATOR_NAME,
                 members,
                 listener,
-                session_id=session,
-                identity=ours,
-                timeout=_WAIT,
+                session_id=session_id,
+                identity=identity,
+                timeout=_CONNECT_SECONDS,
                 on_wait=report_waiting,
             )
         except PeerLostError as error:
             if error.peer not in channel.peers:
                 error.display_name = f"our workers, in {executor.description}"
             raise
-        listener.close()  # all are there
-        with SocketChannel(COORDINATOR_NAME, links) as to_workers:
-            to_workers.current_step = lambda: channel.current_step()
-            to_workers.linked_channel = channel
-            crew = WorkerPool(
-                [WorkerHandle(to_workers, make_worker_name(shard), shard) for shard in shards]
+        listener.close()  # all workers are connected
+        with SocketChannel(COORDINATOR_NAME, links) as worker_channel:
+            worker_channel.current_step = lambda: channel.current_step()
+            worker_channel.linked_channel = channel
+            pool = WorkerPool(
+                [WorkerHandle(worker_channel, make_worker_name(shard), shard) for shard in shards]
             )
-            with _raise_first_failure(crew.worker_handles, executor):
+            with _raise_first_failure(pool.worker_handles, executor):
                 groups = _exchange_addresses(
-                    channel, member, _receive_addresses(crew.worker_handles, members[1:])
+                    channel, member, _receive_addresses(pool.worker_handles, members[1:])
                 )
                 for shard in shards:
-                    told = make_config(
+                    config = make_config(
                         shard, groups[shard], _derive_session_id(run, f"shard {shard}").hex()
                     )
-                    content = told.model_dump_json().encode()
-                    messages.send_message(to_workers, [make_worker_name(shard)], content)
-                    send_row_numbers(to_workers, make_worker_name(shard), get_rows(shard))
+                    content = config.model_dump_json().encode()
+                    messages.send_message(worker_channel, [make_worker_name(shard)], content)
+                    send_row_numbers(worker_channel, make_worker_name(shard), get_rows(shard))
                 text = f"{len(shards)} workers, in {executor.description}"
                 member.emit(
                     Event("workers", text, {"workers": len(shards), "where": executor.description})
                 )
-                yield crew
-                shut_down_workers(crew.worker_handles)
-                crew.meters = [worker.receive_meter() for worker in crew.worker_handles]
+                yield pool
+                shut_down_workers(pool.worker_handles)
+                pool.meters = [worker.receive_meter() for worker in pool.worker_handles]
                 if executor.is_remote:
-                    crew.peak_rss_mb = max(worker.peak_rss_mb for worker in crew.worker_handles)
+                    pool.peak_rss_mb = max(worker.peak_rss_mb for worker in pool.worker_handles)
 
 
 @contextlib.contextmanager
 def _raise_first_failure(worker_handles: list[WorkerHandle], executor: Executor) -> Iterator[None]:
-    """If somebody fails, raise what failed first, as far as that can be found out soon.
+    """After a peer error, raise the first failure, as far as it can be found within a moment.
 
-    When one worker is lost, its head ends, so all other workers and heads do: what we hear of that
-    first need not be where it began.
+    When one worker is lost, its coordinator ends, and then all other workers and coordinators: the
+    first error received need not be the cause.
     """
     try:
         yield
@@ -196,8 +199,10 @@ def _raise_first_failure(worker_handles: list[WorkerHandle], executor: Executor)
         first = _find_first_failure(error, worker_handles)
         for worker in worker_handles:
             if first.peer == worker.name and isinstance(first, PeerError):
-                if trouble := executor.describe_failure():
-                    raise UnavailableError(f"cluster.scheduler: {trouble}: {first}") from None
+                if executor_failure := executor.describe_failure():
+                    raise UnavailableError(
+                        f"cluster.scheduler: {executor_failure}: {first}"
+                    ) from None
                 first.display_name = (
                     f"our worker for shard {worker.shard_number}, in {executor.description}"
                 )
@@ -205,43 +210,43 @@ def _raise_first_failure(worker_handles: list[WorkerHandle], executor: Executor)
 
 
 def _find_first_failure(error: PeerError, worker_handles: list[WorkerHandle]) -> PrivetError:
-    """Return the failure that is the least likely to have followed from others.
+    """Return the failure that is the least likely to be a consequence of others.
 
-    What a worker of ours has to say tells more than that it has gone.
+    A local worker's own report of its failure has precedence over its disconnection.
     """
-    heard: dict[str | None, PrivetError] = {}
-    until = time.monotonic() + _FAILURE_GRACE_SECONDS
-    while len(heard) < len(worker_handles) and time.monotonic() < until:
+    failures: dict[str | None, PrivetError] = {}
+    deadline = time.monotonic() + _FAILURE_GRACE_SECONDS
+    while len(failures) < len(worker_handles) and time.monotonic() < deadline:
         for worker in worker_handles:
-            if worker.name not in heard and (failure := worker.poll_failure()) is not None:
-                heard[worker.name] = failure
+            if worker.name not in failures and (failure := worker.poll_failure()) is not None:
+                failures[worker.name] = failure
         time.sleep(_FAILURE_GRACE_SECONDS / 20)
-    ours = {worker.name for worker in worker_handles}
+    worker_names = {worker.name for worker in worker_handles}
 
     def rank_failure(failure: PrivetError) -> int:
         if not isinstance(failure, PeerError):
-            return -2  # it began at a worker of ours, which knows how
-        return -1 if failure.peer in ours else failure.cause_rank
+            return -2  # the cause is in a local worker, which reports it
+        return -1 if failure.peer in worker_names else failure.cause_rank
 
-    return min([*([] if error.peer in heard else [error]), *heard.values()], key=rank_failure)
+    return min([*([] if error.peer in failures else [error]), *failures.values()], key=rank_failure)
 
 
 def _receive_addresses(
     worker_handles: list[WorkerHandle], members: list[Member]
 ) -> list[WorkerAddress]:
-    """Return where workers listen, and what they prove to be; raise it if one cannot listen."""
-    found = []
+    """Return the addresses and fingerprints of workers; raise if a worker cannot listen."""
+    addresses = []
     for worker, member in zip(worker_handles, members, strict=True):
         worker.receive_response([])
-        place = parse_message(
+        address = parse_message(
             WorkerAddress, member.name, messages.receive_message(worker.channel, member.name)
         )
-        found.append(place.model_copy(update={"fingerprint": member.fingerprint}))
-    return found
+        addresses.append(address.model_copy(update={"fingerprint": member.fingerprint}))
+    return addresses
 
 
 def _get_advertised_host(member: LocalMember, cluster: ClusterConfig) -> str:
-    """Return the host under which workers are reached, if they are on this machine."""
+    """Return the host at which peers reach local workers; empty if a scheduler places them."""
     if cluster.scheduler is not None:
         return ""
     return parse_address(member.job.get_entry(member.name).address)[0]
@@ -250,22 +255,24 @@ def _get_advertised_host(member: LocalMember, cluster: ClusterConfig) -> str:
 def _exchange_addresses(
     channel: Channel, local_member: LocalMember, local_addresses: list[WorkerAddress]
 ) -> list[dict[str, WorkerAddress]]:
-    """Return the group of each shard, in the order of the job."""
-    content = json.dumps([place.model_dump() for place in local_addresses]).encode()
+    """Exchange worker addresses with the peers; return the group of each shard, in job order."""
+    content = json.dumps([address.model_dump() for address in local_addresses]).encode()
     received = messages.exchange_messages(channel, dict.fromkeys(channel.peers, content))
-    told = {local_member.name: local_addresses}
+    addresses = {local_member.name: local_addresses}
     for peer, message in received.items():
         try:
-            places = [WorkerAddress.model_validate(each) for each in json.loads(message)]
+            peer_addresses = [WorkerAddress.model_validate(each) for each in json.loads(message)]
         except (ValueError, TypeError, RecursionError):
             raise PeerMisbehavedError(peer, "stated workers that are none") from None
-        if len(places) != len(local_addresses):
+        if len(peer_addresses) != len(local_addresses):
             raise PeerMisbehavedError(
-                peer, f"stated {len(places)} workers for {len(local_addresses)} shards"
+                peer, f"stated {len(peer_addresses)} workers for {len(local_addresses)} shards"
             )
-        told[peer] = places
+        addresses[peer] = peer_addresses
     order = [member.name for member in local_member.job.make_members()]
-    return [{name: told[name][shard] for name in order} for shard in range(len(local_addresses))]
+    return [
+        {name: addresses[name][shard] for name in order} for shard in range(len(local_addresses))
+    ]
 
 
 def _derive_session_id(run: str, purpose: str) -> bytes:
@@ -283,14 +290,14 @@ def start_training_pool(
     unit: LabelUnit | None,
     executor: Executor,
 ) -> contextlib.AbstractContextManager[WorkerPool]:
-    """Gather the workers of a participant, whose rows are all of its table, or those in common."""
+    """Start a participant's workers for training on all of its rows, or on the common rows."""
     shards, cluster = plan.split_into_shards(), config.cluster
-    in_order = order_rows(plan.n_rows, plan.params)
-    in_table = in_order if common_rows is None else common_rows[in_order]
-    learned = TableEncodingRecord.from_encoding(
+    row_order = order_rows(plan.n_rows, plan.params)
+    table_rows = row_order if common_rows is None else common_rows[row_order]
+    encoding = TableEncodingRecord.from_encoding(
         TableEncoding.from_prepared(state.prepared)
     ).model_dump(mode="json")
-    described = config.data.model_dump(mode="json")
+    table_spec = config.data.model_dump(mode="json")
 
     def load_local(_: WorkerConfig, shard: int, __: IndexArray) -> TrainingData:
         return select_shard(state.data, plan, shards[shard])
@@ -305,14 +312,14 @@ def start_training_pool(
             session=session,
             folder=str(state.checkpoints.folder.resolve()),
             data=state.data_digest,
-            learned=learned,
-            described=described,
+            learned=encoding,
+            described=table_spec,
             ids=ids.digest().hex(),
             **encode_label_unit(unit),
         )
 
     def get_rows(shard: int) -> IndexArray:
-        return in_table[shards[shard].positions(plan.n_samples)]
+        return table_rows[shards[shard].positions(plan.n_samples)]
 
     return start_pool(
         member, channel, agreement.run, cluster, executor, load_local, make_config, get_rows
@@ -320,7 +327,7 @@ def start_training_pool(
 
 
 def load_training_rows(worker_config: WorkerConfig, shard: int, rows: IndexArray) -> TrainingData:
-    """Read a worker's rows where they are, and prepare them as its head has prepared all."""
+    """Read a worker's rows, and prepare them with the encoding of its coordinator."""
     _, plan = worker_config.make_training_plan()
     return prepare_shard(
         TableSpec.parse(worker_config.described),
@@ -335,11 +342,11 @@ def load_training_rows(worker_config: WorkerConfig, shard: int, rows: IndexArray
 
 @dataclass(frozen=True)
 class BatchSource:
-    """Where the rows of a batch are, for workers who read their own."""
+    """The source of a batch, for workers that read their own rows."""
 
     table_spec: TableSpec
     part_path: Path
-    """Our part of the model that is to predict."""
+    """Path of the local part of the model to predict with."""
     cluster: ClusterConfig
 
 
@@ -353,13 +360,13 @@ def start_prediction_pool(
     batch: BatchSource,
     executor: Executor,
 ) -> contextlib.AbstractContextManager[WorkerPool]:
-    """Gather the workers of a participant who predict rows: all of a frame, in its order."""
+    """Start a participant's workers to predict all rows of a frame, in its order."""
     shards = split_into_shards(frame.n_samples, 0, member.job.shards)
 
-    def load_local(brief: WorkerConfig, shard: int, _: IndexArray) -> AppliedSplits:
+    def load_local(worker_config: WorkerConfig, shard: int, _: IndexArray) -> AppliedSplits:
         columns = frame.columns[:, shards[shard].positions(frame.n_samples)]
         return apply_splits(
-            brief.make_prediction_query(shard), member.job.party_names, part, columns
+            worker_config.make_prediction_query(shard), member.job.party_names, part, columns
         )
 
     def make_config(shard: int, group: dict[str, WorkerAddress], session: str) -> WorkerConfig:
@@ -378,8 +385,8 @@ def start_prediction_pool(
         )
 
     def get_rows(shard: int) -> IndexArray:
-        at = shards[shard].positions(frame.n_samples)
-        return at if common_rows is None else common_rows[at]
+        positions = shards[shard].positions(frame.n_samples)
+        return positions if common_rows is None else common_rows[positions]
 
     return start_pool(
         member, channel, agreement.run, batch.cluster, executor, load_local, make_config, get_rows
@@ -389,18 +396,20 @@ def start_prediction_pool(
 def load_prediction_rows(
     worker_config: WorkerConfig, shard: int, rows: IndexArray
 ) -> AppliedSplits:
-    """Read a worker's rows to predict, and apply its participant's tests to them."""
-    job, file = Job.parse(worker_config.job), load_part(Path(worker_config.model))
-    described = TableSpec.parse(worker_config.described)
-    described = described.model_copy(update={"label": None, "weight": None})
-    ordered, place = np.unique(rows, return_inverse=True)
+    """Read a worker's rows to predict, and apply its participant's splits to them."""
+    job, part_file = Job.parse(worker_config.job), load_part(Path(worker_config.model))
+    table_spec = TableSpec.parse(worker_config.described)
+    table_spec = table_spec.model_copy(update={"label": None, "weight": None})
+    ordered, positions = np.unique(rows, return_inverse=True)
     frame = read_selected_rows(
-        described, ordered, file.encoders, None, job.ids.rules_by_part
+        table_spec, ordered, part_file.encoders, None, job.ids.rules_by_part
     ).collect()
-    require_same_rows(described.display_name, frame.ids, place, bytes.fromhex(worker_config.ids))
-    columns = encode_frame(frame, file.encoders).columns[:, place]
+    require_same_rows(
+        table_spec.display_name, frame.ids, positions, bytes.fromhex(worker_config.ids)
+    )
+    columns = encode_frame(frame, part_file.encoders).columns[:, positions]
     return apply_splits(
-        worker_config.make_prediction_query(shard), job.party_names, file.part, columns
+        worker_config.make_prediction_query(shard), job.party_names, part_file.part, columns
     )
 
 
@@ -411,9 +420,9 @@ def start_dataless_pool(
     cluster: ClusterConfig,
     executor: Executor,
 ) -> contextlib.AbstractContextManager[WorkerPool]:
-    """Gather workers who have no rows: a dealer's, and anybody's in a service.
+    """Start workers without rows: those of a dealer, and those of any member of a service.
 
-    Those of a dealer know what it knows: no names, and no data.
+    A dealer's workers know no more than the dealer: no feature names, and no data.
     """
 
     def make_config(shard: int, group: dict[str, WorkerAddress], session: str) -> WorkerConfig:
@@ -427,7 +436,7 @@ def start_dataless_pool(
 
 
 def load_no_rows(worker_config: WorkerConfig, shard: int, rows: IndexArray) -> TrainingData:
-    """Load nothing."""
+    """Raise AssertionError: dataless workers load no rows."""
     raise AssertionError(f"{worker_config.name} has no rows")
 
 
@@ -435,17 +444,17 @@ _HEARTBEAT_SECONDS = 1.0
 
 
 class LazyPool:
-    """The workers of one role in one session."""
+    """The workers of one member in one session, started on first use."""
 
     def __init__(self, shards: int, start: Callable[[], WorkerPool]) -> None:
-        """Have as many as there are shards; all roles gather theirs at the same time."""
+        """Hold one worker for each shard; all members start theirs at the same time."""
         self._shards = shards
         self._start = start
         self._pool: WorkerPool | None = None
         self._next_heartbeat = 0.0
 
     def get_batch_workers(self, rows: int) -> BatchWorkers | None:
-        """Return who predicts a batch of so many rows; None, if the heads do."""
+        """Return the workers for a batch of `rows` rows; None if the coordinators predict it."""
         return (
             BatchWorkers(self._shards, self.get_workers())
             if uses_shards(self._shards, rows)
@@ -453,13 +462,13 @@ class LazyPool:
         )
 
     def get_workers(self) -> Sequence[WorkerHandle]:
-        """Return all workers, once they are there."""
+        """Return all workers, and start them on the first call."""
         if self._pool is None:
             self._pool = self._start()
         return self._pool.worker_handles
 
     def check_workers(self) -> None:
-        """Raise PeerLostError if one of our workers is gone, as far as that shows by now."""
+        """Send heartbeats to the local workers; raise PeerLostError if one is known to be lost."""
         if self._pool is None or time.monotonic() < self._next_heartbeat:
             return
         self._next_heartbeat = time.monotonic() + _HEARTBEAT_SECONDS
@@ -467,7 +476,7 @@ class LazyPool:
             worker.send_command(Command(HEARTBEAT_COMMAND))
 
     def collect_meters(self) -> list[Meter]:
-        """Return what each of them, if they were called, has metered since then."""
+        """Return the meter of each started worker."""
         workers = [] if self._pool is None else self._pool.worker_handles
         for worker in workers:
             worker.send_command(Command(METER_COMMAND))
@@ -482,16 +491,16 @@ def make_lazy_pool(
     cluster: ClusterConfig,
     executor: Executor | None = None,
 ) -> LazyPool:
-    """Return workers in a cluster, who stay until the stack is left.
+    """Return a lazy pool of dataless workers in a cluster, which run until the stack is closed.
 
-    Without an engine that is there already, one is started for them when they are called.
+    Without `executor`, one is started together with the workers.
     """
 
     def start() -> WorkerPool:
-        placed_by = executor or stack.enter_context(make_executor(cluster, load_no_rows))
-        crew = start_dataless_pool(member, channel, agreement, cluster, placed_by)
+        pool_executor = executor or stack.enter_context(make_executor(cluster, load_no_rows))
+        pool_context = start_dataless_pool(member, channel, agreement, cluster, pool_executor)
         return stack.enter_context(
-            _ignore_late_failures(crew) if agreement.command == "serve" else crew
+            _ignore_late_failures(pool_context) if agreement.command == "serve" else pool_context
         )
 
     return LazyPool(member.job.shards, start)
@@ -501,14 +510,15 @@ def make_lazy_pool(
 def _ignore_late_failures(
     pool_context: contextlib.AbstractContextManager[WorkerPool],
 ) -> Iterator[WorkerPool]:
-    """Let a worker be lost that nobody needs any more.
+    """Ignore failures of workers after a service has ended.
 
-    A service that has ended well has ended for all, and would be waited for in vain.
+    A service that has ended normally has ended for all members: an error would only make the
+    caller try to reconnect.
     """
     ended_well = False
     try:
-        with pool_context as crew:
-            yield crew
+        with pool_context as pool:
+            yield pool
             ended_well = True
     except PrivetError:
         if not ended_well:
@@ -520,4 +530,4 @@ def _raise_no_pool() -> WorkerPool:
 
 
 NO_POOL = LazyPool(1, _raise_no_pool)
-"""For whoever has no workers."""
+"""Stands for the pool of a member without workers."""

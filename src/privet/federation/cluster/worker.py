@@ -1,10 +1,11 @@
 """A worker: its launch spec, its configuration, and the commands that it carries out.
 
-Of data it says where they are and how their owner reads them, never what they hold, but for
-thresholds and names of categories: these are the participant's own, and the worker is, too.
+The executor's task carries only the launch spec. The configuration and all commands come over the
+channel to the coordinator, on which both ends authenticate with keys that the coordinator has
+created for this run and each worker.
 
-It travels with the task that an engine places. All else comes over the channel to the head, which
-both ends of prove to be who they are: by keys that the head made for this run, and for each worker.
+The configuration describes where the data is and how its owner reads it. It contains no data except
+thresholds and category names, which belong to the same participant as the worker.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ from privet.transport.tls import Identity, create_identity, load_identity
 
 
 def _check_hex_float(text: str) -> str:
-    """Refuse what is no finite number in hexadecimal."""
+    """Raise ValueError unless a text is a finite number in hexadecimal."""
     try:
-        good = math.isfinite(float.fromhex(text))
+        is_finite = math.isfinite(float.fromhex(text))
     except OverflowError:
-        good = False
-    if not good:
+        is_finite = False
+    if not is_finite:
         raise ValueError("no number of floating point")
     return text
 
@@ -75,7 +76,7 @@ _Count = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
 class WorkerAddress(StrictSchema):
-    """Where a worker listens, and who it must prove to be."""
+    """The address of a worker, and the fingerprint of its certificate."""
 
     host: str
     port: int
@@ -83,7 +84,7 @@ class WorkerAddress(StrictSchema):
 
 
 class WorkerConfig(StrictSchema):
-    """What one worker is told."""
+    """The configuration of one worker."""
 
     job: dict[str, Any]
     name: str
@@ -123,20 +124,22 @@ class WorkerConfig(StrictSchema):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        """Refuse features of strangers, and more or less told of features than there are."""
+        """Reject unknown owners of features, and lists that do not match the features."""
         job = Job.parse(self.job)
         if self.name not in (*job.party_names, *job.dealer_names):
             raise ValueError(f"name: {self.name!r} has no part in the job")
         if any(owner not in job.party_names for _, owner in self.features):
             raise ValueError("features: one is of nobody in the job")
-        for told in (self.cut_counts, self.monotone):
-            if told is not None and len(told) != len(self.features):
-                raise ValueError(f"features: there are {len(self.features)}, {len(told)} are told")
+        for values in (self.cut_counts, self.monotone):
+            if values is not None and len(values) != len(self.features):
+                raise ValueError(
+                    f"features: there are {len(self.features)}, {len(values)} are told"
+                )
         return self
 
     @classmethod
     def for_member(cls, job: Job, agreement: Agreement, name: str, **values: Any) -> WorkerConfig:
-        """Return what is the same for all workers of somebody."""
+        """Return a config with the values that are the same for all workers of a member."""
         tables, run = agreement.resume_from
         counts, signs = agreement.cut_counts, agreement.monotone
         return cls(
@@ -154,33 +157,33 @@ class WorkerConfig(StrictSchema):
         )
 
     def make_label_unit(self) -> LabelUnit | None:
-        """Return the label's unit; None, to all but its holder."""
+        """Return the label's unit at workers of the label holder; None at the others."""
         if not self.scale:
             return None
         start = tuple(float.fromhex(number) for number in self.start)
         return LabelUnit(start, float.fromhex(self.scale))
 
     def make_members(self) -> list[Member]:
-        """Return the group, as connecting takes it."""
+        """Return the group as members to connect."""
         return [Member(n, p.host, p.port, p.fingerprint) for n, p in self.group.items()]
 
     def make_training_plan(self) -> tuple[TrainingSpec, Plan]:
-        """Return what is trained."""
+        """Return the training spec and the plan."""
         features = tuple(Feature(name, owner) for name, owner in self.features)
         counts = None if self.cut_counts is None else tuple(self.cut_counts)
         signs = None if self.monotone is None else tuple(self.monotone)
-        federation = Job.parse(self.job).make_training_spec(features, counts, signs)
-        return federation, federation.make_plan(self.samples)
+        training_spec = Job.parse(self.job).make_training_spec(features, counts, signs)
+        return training_spec, training_spec.make_plan(self.samples)
 
     def make_prediction_query(self, shard: int) -> PredictionQuery:
-        """Return what is predicted of the rows of a shard."""
+        """Return the prediction query for the rows of a shard."""
         job = Job.parse(self.job)
         rows = split_into_shards(self.samples, 0, job.shards)[shard].n_rows
         return job.make_prediction_query(rows, self.model_tables)
 
 
 def encode_label_unit(unit: LabelUnit | None) -> dict[str, Any]:
-    """Return the fields of a brief that hold a label's unit."""
+    """Return the fields of a worker config that contain a label's unit."""
     if unit is None:
         return {}
     return {
@@ -190,14 +193,14 @@ def encode_label_unit(unit: LabelUnit | None) -> dict[str, Any]:
 
 
 def send_row_numbers(channel: Channel, worker: str, rows: IndexArray | None) -> None:
-    """Tell a worker which rows of the table are its own, if it is to read them."""
+    """Send a worker the row numbers of its shard; none if it reads no rows."""
     numbers = np.empty(0, dtype=np.uint64) if rows is None else rows.astype(np.uint64)
     channel.send(worker, np.array([len(numbers)], dtype=np.uint64))
     channel.send(worker, numbers)
 
 
 def receive_row_numbers(channel: Channel, coordinator: str, max_rows: int) -> IndexArray:
-    """Return which rows of the table are ours: at most so many."""
+    """Receive the row numbers of this worker's shard, at most `max_rows`."""
     (count,) = channel.receive(coordinator, Expected(np.dtype(np.uint64), (1,)))
     if count > max_rows:
         raise PeerMisbehavedError(coordinator, f"announced {count} rows of {max_rows}")
@@ -207,7 +210,7 @@ def receive_row_numbers(channel: Channel, coordinator: str, max_rows: int) -> In
 
 @dataclass(frozen=True)
 class WorkerLaunch:
-    """What one worker is called with."""
+    """The launch spec of one worker."""
 
     shard: int
     coordinator: Member
@@ -215,21 +218,21 @@ class WorkerLaunch:
     key: bytes = field(repr=False)
     certificate: bytes
     host: str
-    """What it listens on, for the other workers of its group."""
+    """Host on which the worker listens for the other workers of its group."""
     advertised_host: str
-    """The host under which they reach it; nothing: the name of the machine that it is on."""
+    """Host at which they reach it; if empty, the name of its machine."""
     port_range: Sequence[int] | None
-    """The first and the last port that it may listen on, if not all will do."""
+    """First and last port that it can listen on; None for any port."""
     timeout: float
 
     @property
     def name(self) -> str:
-        """What the worker is called."""
+        """Name of the worker."""
         return make_worker_name(self.shard)
 
     @contextlib.contextmanager
     def load_identity(self) -> Iterator[Identity]:
-        """Yield the worker's identity, whose files are there for as long."""
+        """Yield the worker's identity; its files exist until the context ends."""
         with tempfile.TemporaryDirectory(prefix="privet-worker-") as folder:
             files = Path(folder) / "worker.key", Path(folder) / "worker.crt"
             for path, content in zip(files, (self.key, self.certificate), strict=True):
@@ -239,23 +242,23 @@ class WorkerLaunch:
 
 
 def create_temporary_identity(name: str, folder: Path) -> tuple[Identity, bytes, bytes]:
-    """Return an identity that lasts for a run, and its key and certificate, to be sent."""
-    made = create_identity(name, folder, valid_days=30)
-    return made, made.key_file.read_bytes(), made.certificate_file.read_bytes()
+    """Return a new identity for one run, with its key and certificate as bytes to send."""
+    identity = create_identity(name, folder, valid_days=30)
+    return identity, identity.key_file.read_bytes(), identity.certificate_file.read_bytes()
 
 
 WorkerRows = TrainingData | AppliedSplits
-"""What a participant's worker has of its rows: to train on, or as a model's tests come out. In a
-service it has none, and hears from its head what comes of tests."""
+"""The rows of a participant's worker: data to train on, or the outcomes of a model's splits. In a
+service, a worker has no rows, and its coordinator sends the outcomes."""
 LoadRows = Callable[[WorkerConfig, int, IndexArray], WorkerRows]
-"""Returns that, by a shard's number, and its rows of the table."""
+"""Returns the rows of a worker, from its config, shard and row numbers."""
 
 
 def run_workers(launches: Sequence[WorkerLaunch], load_rows: LoadRows) -> None:
-    """Work on several shards at once, in threads: what one task of an engine does."""
+    """Run several workers in threads, as one task of an executor."""
     threads = [
-        threading.Thread(target=_run_worker_quietly, args=(each, load_rows), daemon=True)
-        for each in launches
+        threading.Thread(target=_run_worker_quietly, args=(launch, load_rows), daemon=True)
+        for launch in launches
     ]
     for thread in threads:
         thread.start()
@@ -264,37 +267,52 @@ def run_workers(launches: Sequence[WorkerLaunch], load_rows: LoadRows) -> None:
 
 
 def _run_worker_quietly(launch: WorkerLaunch, load_rows: LoadRows) -> None:
-    """Work, and leave it to the head to say what went wrong: it is told."""
+    """Run a worker without raising: it reports its failure to the coordinator."""
     with contextlib.suppress(Exception):
         run_worker(launch, load_rows)
 
 
 def run_worker(launch: WorkerLaunch, load_rows: LoadRows) -> None:
-    """Work on one shard, until the head has no more to do, or somebody is lost."""
-    with launch.load_identity() as identity, _connect_coordinator(launch, identity) as link:
-        orders = CommandLoop(link, COORDINATOR_NAME)
-        where: list[Runtime] = []
+    """Run the worker of one shard, until its coordinator shuts it down or a peer is lost."""
+    with (
+        launch.load_identity() as identity,
+        _connect_coordinator(launch, identity) as coordinator_channel,
+    ):
+        command_loop = CommandLoop(coordinator_channel, COORDINATOR_NAME)
+        runtimes: list[Runtime] = []
         try:
             with _listen_in_range(launch.host, launch.port_range) as listener:
                 port = listener.getsockname()[1]
-                place = WorkerAddress(host=launch.advertised_host or socket.getfqdn(), port=port)
-                orders.send_result()
-                messages.send_message(link, [COORDINATOR_NAME], place.model_dump_json().encode())
-                brief = parse_message(
-                    WorkerConfig, COORDINATOR_NAME, messages.receive_message(link, COORDINATOR_NAME)
+                address = WorkerAddress(host=launch.advertised_host or socket.getfqdn(), port=port)
+                command_loop.send_result()
+                messages.send_message(
+                    coordinator_channel, [COORDINATOR_NAME], address.model_dump_json().encode()
                 )
-                rows = receive_row_numbers(link, COORDINATOR_NAME, brief.samples)
-                channel = _connect_group(brief, place, listener, identity, link, launch.timeout)
-            # Reading takes as long as it takes, so it comes when the group is there: its channels
-            # tell a slow worker from a lost one.
-            read = partial(load_rows, brief, launch.shard, rows)
-            meter = _run(brief, _make_program(brief, launch.shard, orders, where, read), channel)
+                worker_config = parse_message(
+                    WorkerConfig,
+                    COORDINATOR_NAME,
+                    messages.receive_message(coordinator_channel, COORDINATOR_NAME),
+                )
+                rows = receive_row_numbers(
+                    coordinator_channel, COORDINATOR_NAME, worker_config.samples
+                )
+                channel = _connect_group(
+                    worker_config, address, listener, identity, coordinator_channel, launch.timeout
+                )
+            # Reading can take long, so it starts when the group is connected: the heartbeats of its
+            # channels distinguish a slow worker from a lost one.
+            load = partial(load_rows, worker_config, launch.shard, rows)
+            meter = _run(
+                worker_config,
+                _make_program(worker_config, launch.shard, command_loop, runtimes, load),
+                channel,
+            )
         except BaseException as error:
-            step = where[0].step_name if where else "start"
-            orders.send_failure(error, step)
-            link.close_best_effort()  # so that our head hears it, whatever it does now
+            step = runtimes[0].step_name if runtimes else "start"
+            command_loop.send_failure(error, step)
+            coordinator_channel.close_best_effort()  # so that the failure is received in any case
             raise
-        orders.send_meter(meter, measure_peak_rss_mb())
+        command_loop.send_meter(meter, measure_peak_rss_mb())
 
 
 def _connect_group(
@@ -302,10 +320,10 @@ def _connect_group(
     address: WorkerAddress,
     listener: socket.socket,
     identity: Identity,
-    link: SocketChannel,
+    coordinator_channel: SocketChannel,
     timeout: float,
 ) -> SocketChannel:
-    """Return the channel to our group, once all of it are there."""
+    """Return the channel to the worker's group, once all of its workers are connected."""
     try:
         links = connect_members(
             worker_config.name,
@@ -314,7 +332,7 @@ def _connect_group(
             session_id=bytes.fromhex(worker_config.session),
             identity=identity,
             timeout=timeout,
-            on_wait=lambda _, __: link.raise_if_disconnected(),
+            on_wait=lambda _, __: coordinator_channel.raise_if_disconnected(),
             relatives=map_relatives([COORDINATOR_NAME], CauseRank.BLAMES_OTHER),
         )
     except PeerLostError as error:
@@ -327,13 +345,13 @@ def _connect_group(
 
 
 def _connect_coordinator(launch: WorkerLaunch, identity: Identity) -> SocketChannel:
-    """Return the channel to our head."""
-    us = Member(launch.name, "", 0, identity.fingerprint)
-    with listen() as nobody_calls:
+    """Return the channel to the coordinator."""
+    local_member = Member(launch.name, "", 0, identity.fingerprint)
+    with listen() as listener:
         links = connect_members(
             launch.name,
-            [launch.coordinator, us],
-            nobody_calls,
+            [launch.coordinator, local_member],
+            listener,
             session_id=launch.session_id,
             identity=identity,
             timeout=launch.timeout,
@@ -342,7 +360,7 @@ def _connect_coordinator(launch: WorkerLaunch, identity: Identity) -> SocketChan
 
 
 def _listen_in_range(host: str, ports: Sequence[int] | None) -> socket.socket:
-    """Return a socket that listens on any port that we may use."""
+    """Return a socket that listens on the first free port of a range, or on any port."""
     if ports is None:
         return listen(host)
     for port in range(ports[0], ports[1] + 1):
@@ -358,16 +376,16 @@ def _make_program(
     worker_config: WorkerConfig,
     shard: int,
     command_loop: CommandLoop,
-    started: list[Runtime],
+    runtimes: list[Runtime],
     load: Callable[[], WorkerRows],
 ) -> Program:
-    """Return what we run in our shard's group; where we are in it is told there."""
+    """Return the program of the shard's group; it appends its runtime to `runtimes`."""
     train = _make_training(worker_config, shard, command_loop)
 
     def program(runtime: Runtime, _: None) -> None:
-        started.append(runtime)
-        reads = isinstance(runtime, Party) and worker_config.command != "serve"
-        rows = load() if reads else None
+        runtimes.append(runtime)
+        has_rows = isinstance(runtime, Party) and worker_config.command != "serve"
+        rows = load() if has_rows else None
         if worker_config.command == "train":
             assert not isinstance(rows, AppliedSplits)
             train(runtime, rows)
@@ -388,33 +406,33 @@ def _make_training(
     worker_config: WorkerConfig, shard: int, command_loop: CommandLoop
 ) -> Callable[[Runtime, TrainingData | None], None]:
     job = Job.parse(worker_config.job)
-    scores = ShardScoreStore(Path(worker_config.folder), job.digest, worker_config.data, shard)
+    score_store = ShardScoreStore(Path(worker_config.folder), job.digest, worker_config.data, shard)
 
     def save_scores(tables: int, values: npt.NDArray[np.uint64]) -> None:
-        scores.save(tables, worker_config.this_run, values)
+        score_store.save(tables, worker_config.this_run, values)
 
-    def run_training(runtime: Runtime, own: TrainingData | None) -> None:
-        federation, plan = worker_config.make_training_plan()
-        earlier = None
-        if own is not None and worker_config.tables:
-            earlier = scores.load(worker_config.tables, worker_config.run)
+    def run_training(runtime: Runtime, data: TrainingData | None) -> None:
+        training_spec, plan = worker_config.make_training_plan()
+        initial_scores = None
+        if data is not None and worker_config.tables:
+            initial_scores = score_store.load(worker_config.tables, worker_config.run)
         run_training_worker(
             runtime,
-            federation,
+            training_spec,
             plan,
             plan.split_into_shards()[shard],
-            own,
+            data,
             worker_config.make_label_unit(),
             command_loop,
-            scores=earlier,
-            on_scores=None if own is None else save_scores,
+            scores=initial_scores,
+            on_scores=None if data is None else save_scores,
         )
 
     return run_training
 
 
 def _run(worker_config: WorkerConfig, program: Program, channel: SocketChannel) -> Meter:
-    """Run a program as a participant's worker, or a dealer's; return what was metered."""
+    """Run a program as the worker of a participant or a dealer; return its meter."""
     job = Job.parse(worker_config.job)
     names, dealers = job.party_names, job.dealer_names
     if worker_config.name in dealers:

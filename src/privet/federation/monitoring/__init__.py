@@ -1,1 +1,1 @@
-"""Monitoring."""
+"""Events, progress and reports of a run."""

@@ -1,12 +1,4 @@
-"""Events of a running member, and their subscribers: the audit log and the run's journal.
-
-A record when a session begins, one when all have met, with the certificate that each has proven to
-have, and one when it has ended. Records of a session have its name in common. What a session that
-failed had revealed by then a service tells; of others it is not known here, and the record says so:
-at most what the job reveals.
-
-It is for people who look at a page, not for auditors: a run whose record cannot be written goes on.
-"""
+"""Events of a running member, and their subscribers: the audit log and the journal of the run."""
 
 from __future__ import annotations
 
@@ -27,25 +19,25 @@ from privet.storage.journal import AuditLog, JournalWriter
 from privet.version import __version__
 
 _FIRST_WAIT_SECONDS, _LATER_WAIT_SECONDS = 5.0, 60.0
-"""Seconds after which a log is told that we still wait: the first time, and from then on."""
+"""Seconds until a log repeats that this member still waits: the first time, and later times."""
 _MAX_WAIT_REASONS = 100
-"""A peer has a say in why we wait, and shall not fill our log."""
+"""A limit, because peers influence the reasons and must not fill the local log."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened."""
+    """An event of a run, for its display, logs and records."""
 
     kind: str
     """waiting, connected, started, resumed, table, done, ..."""
     text: str
-    """The same in words."""
+    """The event as a sentence."""
     fields: dict[str, Any] = field(default_factory=dict)
     is_transient: bool = False
-    """Whether it is soon said anew: of use to who watches, and no line of a log."""
+    """Whether a later event soon replaces it: for a live display, not for logs."""
 
     def to_record(self) -> dict[str, Any]:
-        """Return it as a log for machines has it."""
+        """Return the event as a JSON object for machine-readable logs."""
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
         return {"time": now, "event": self.kind, "text": self.text, **self.fields}
 
@@ -54,32 +46,33 @@ EventHandler = Callable[[Event], None]
 
 
 class EventBus:
-    """Where events go: to somebody who shows them, and to whoever else listens for a while."""
+    """Passes events to the display and to temporary subscribers."""
 
     def __init__(self, display: EventHandler) -> None:
-        self._show = display
-        self._listeners: list[EventHandler] = []
+        self._display = display
+        self._subscribers: list[EventHandler] = []
 
     def __call__(self, event: Event) -> None:
-        """Tell everybody, and show it last: what was shown has been heard."""
-        for listen in self._listeners:
-            listen(event)
-        self._show(event)
+        """Pass an event to all subscribers, then to the display: a displayed event is recorded."""
+        for handler in self._subscribers:
+            handler(event)
+        self._display(event)
 
     @contextlib.contextmanager
     def subscribe(self, handler: EventHandler) -> Iterator[None]:
-        """Let somebody listen."""
-        self._listeners.append(handler)
+        """Subscribe a handler for the duration of the context."""
+        self._subscribers.append(handler)
         try:
             yield
         finally:
-            self._listeners.remove(handler)
+            self._subscribers.remove(handler)
 
 
 class WaitReporter:
-    """Tells of waiting, which goes on for days: at once for whom and why, and then seldom.
+    """Emits waiting events: right away for a new reason, and then at growing intervals.
 
-    It is called every second. What is known already is passing.
+    The transport calls it every second, and a wait can last for days. Repetitions are transient
+    events.
     """
 
     def __init__(self, emit: EventHandler) -> None:
@@ -88,24 +81,24 @@ class WaitReporter:
         self._due = 0.0
 
     def __call__(self, text: str, missing: Sequence[str]) -> None:
-        """Tell of those who are missing; the text ends with for how long."""
+        """Emit an event with the missing peers; the text ends with the waiting time in brackets."""
         reason, now = (*missing, text.rpartition(" (")[0]), time.monotonic()
         is_new = reason not in self._reasons and len(self._reasons) < _MAX_WAIT_REASONS
-        passing = not is_new and now < self._due
-        if not passing:
+        is_transient = not is_new and now < self._due
+        if not is_transient:
             self._reasons.add(reason)
             self._due = now + (_FIRST_WAIT_SECONDS if is_new else _LATER_WAIT_SECONDS)
-        self._emit(Event("waiting", text, {"missing": list(missing)}, passing))
+        self._emit(Event("waiting", text, {"missing": list(missing)}, is_transient))
 
 
 def make_failure_event(error: BaseException) -> Event:
-    """Return how something ended that did not end well."""
+    """Return the event of an interruption or an error."""
     if isinstance(error, KeyboardInterrupt):
         return Event("interrupted", "interrupted", {"code": EXIT_CODE_INTERRUPTED})
     if not isinstance(error, PrivetError):
-        found = "".join(traceback.format_exception(error))
+        trace = "".join(traceback.format_exception(error))
         text = f"a bug of ours, please report it: {error!r}"
-        fields = {"code": PrivetError.exit_code, "error": type(error).__name__, "traceback": found}
+        fields = {"code": PrivetError.exit_code, "error": type(error).__name__, "traceback": trace}
         return Event("error", text, fields)
     fields = {
         "code": error.exit_code,
@@ -117,16 +110,23 @@ def make_failure_event(error: BaseException) -> Event:
 
 
 def discard_event(event: Event) -> None:
-    """Tell nobody."""
+    """Ignore an event."""
 
 
 @contextlib.contextmanager
 def audit_session(
     path: str | None, job: Job, name: str, command: str, event_bus: EventBus
 ) -> Iterator[None]:
-    """Record a session in an audit log, if there is one, by what is told of it.
+    """Record a session in the audit log at `path`, if it is set, from the events of the session.
 
-    It is written before anything else happens: without a log that can be written, nothing does.
+    The log has one record at the start of a session, one when all members are connected, with the
+    certificate that each peer has proven to own, and one at the end. All records of a session have
+    the same session id. The first one is written before anything else happens: without a writable
+    log, no session takes place.
+
+    After a failure, the last record contains the disclosures so far only if the session reported
+    them, as a service does. Otherwise they are not known here, and `ledger` is null: they are at
+    most the disclosures that the job allows.
     """
     if path is None:
         yield
@@ -163,8 +163,8 @@ def audit_session(
 
 def _describe_outcome(error: BaseException) -> dict[str, Any]:
     if isinstance(error, PrivetError):
-        told = {"error": error.kind, "peer": error.peer, "step": error.step}
-        return {"code": error.exit_code, **told, "text": str(error)}
+        cause = {"error": error.kind, "peer": error.peer, "step": error.step}
+        return {"code": error.exit_code, **cause, "text": str(error)}
     interrupted = isinstance(error, KeyboardInterrupt)
     code = EXIT_CODE_INTERRUPTED if interrupted else PrivetError.exit_code
     return {"code": code, "error": type(error).__name__}
@@ -179,27 +179,31 @@ def record_run(
     event_bus: EventBus,
     job_file: Path | None = None,
 ) -> Iterator[None]:
-    """Record the events of a run in a participant's folder; `job_file` is the path of the job."""
+    """Record the events of a run in a participant's folder; `job_file` is the path of the job.
+
+    The journal is for the dashboard, not for auditors: a run continues without one if it cannot be
+    written.
+    """
     with contextlib.ExitStack() as stack:
         try:
-            record = JournalWriter(folder, command)
-            stack.callback(record.close)
-            record.append(_make_start_event(job, name, command, job_file).to_record())
+            journal = JournalWriter(folder, command)
+            stack.callback(journal.close)
+            journal.append(_make_start_event(job, name, command, job_file).to_record())
         except UnavailableError as error:
             event_bus(Event("warning", f"warning: no record is kept of this run: {error}"))
             yield
             return
-        note = _JournalSubscriber(record)
+        subscriber = _JournalSubscriber(journal)
         try:
-            with event_bus.subscribe(note):
+            with event_bus.subscribe(subscriber):
                 yield
         except BaseException as error:
-            note(make_failure_event(error))
+            subscriber(make_failure_event(error))
             raise
 
 
 def _make_start_event(job: Job, name: str, command: str, job_file: Path | None) -> Event:
-    about = {
+    fields = {
         "command": command,
         "job": job.name,
         "digest": job.digest,
@@ -210,11 +214,11 @@ def _make_start_event(job: Job, name: str, command: str, job_file: Path | None) 
         "pid": os.getpid(),
         "version": __version__,
     }
-    return Event("began", f"{command} as {name}, job {job.name}", about)
+    return Event("began", f"{command} as {name}, job {job.name}", fields)
 
 
 class _JournalSubscriber:
-    """Writes events down, as far as the disk lets it."""
+    """Writes events to a journal until a write fails."""
 
     def __init__(self, journal: JournalWriter) -> None:
         self._journal = journal
@@ -224,21 +228,21 @@ class _JournalSubscriber:
     def __call__(self, event: Event) -> None:
         if self._failed or self._is_repeated(event):
             return
-        line = event.to_record()
-        line.pop("traceback", None)  # it shows values that errors need not
+        record = event.to_record()
+        record.pop("traceback", None)  # it can contain values of the data, unlike the error text
         try:
             if event.is_transient:
-                self._journal.write_progress(line)
+                self._journal.write_progress(record)
             else:
-                self._journal.append(line)
+                self._journal.append(record)
         except UnavailableError:
             self._failed = True
 
     def _is_repeated(self, event: Event) -> bool:
-        """Tell whether it was said before: waiting is told of again and again."""
+        """Return whether an event repeats the last one: waiting events repeat all the time."""
         missing = event.fields.get("missing") if event.kind == "waiting" else None
-        known = missing is not None and missing == self._missing
+        is_repeated = missing is not None and missing == self._missing
         self._missing = missing if event.kind == "waiting" else self._missing
         if event.kind == "connected":
             self._missing = None
-        return known
+        return is_repeated

@@ -1,8 +1,8 @@
-"""How a training stands: after a table, and between two of them, twice a second.
+"""The progress of a training run: an event after each table, and one twice a second.
 
-The step and the level, what passed between us and each peer, what was revealed so far, for which
-shard's worker we wait and what all of ours have sent. Nothing of it is data: it is what meters, the
-ledger and the connections know.
+An event contains the step and the level, the traffic with each peer, the disclosures so far, and
+the state of the worker groups. None of it is data: it comes from the meters, the disclosure ledger
+and the connections.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ def report_progress(
     emit: EventHandler,
     worker_handles: Sequence[WorkerHandle] = (),
 ) -> Iterator[None]:
-    """Tell how a program stands while it runs, and once more when it has ended or failed."""
-    over = threading.Event()
+    """Emit progress events while a program runs, and one more when it has ended or failed."""
+    ended = threading.Event()
     tally = _DisclosureTally(runtime.ledger)
 
     def emit_progress() -> None:
-        standing = {
+        fields = {
             **_describe_progress(runtime, channel, tally),
             **describe_shard_groups(worker_handles),
         }
-        emit(Event("progress", "", standing, is_transient=True))
+        emit(Event("progress", "", fields, is_transient=True))
 
     def poll() -> None:
-        while not over.wait(_SECONDS):
+        while not ended.wait(_SECONDS):
             emit_progress()
 
     thread = threading.Thread(target=poll, name="watches the training", daemon=True)
@@ -51,13 +51,13 @@ def report_progress(
     try:
         yield
     finally:
-        over.set()
+        ended.set()
         thread.join()
         emit_progress()
 
 
 class _DisclosureTally:
-    """What a ledger comes to, whose entries become more."""
+    """The totals of a growing disclosure ledger."""
 
     def __init__(self, ledger: DisclosureLedger) -> None:
         self._ledger = ledger
@@ -70,29 +70,34 @@ class _DisclosureTally:
         for entry in entries:
             key = entry.disclosure, entry.recipients
             self._counts[key] = self._counts.get(key, 0) + entry.n_elements
-        return [{"what": what, "to": to, "count": n} for (what, to), n in self._counts.items()]
+        return [
+            {"what": disclosure, "to": recipients, "count": n}
+            for (disclosure, recipients), n in self._counts.items()
+        ]
 
 
 def describe_shard_groups(worker_handles: Sequence[WorkerHandle]) -> dict[str, Any]:
-    """Return how many groups there are, which is the slowest, and which one is waited for now.
+    """Return the state of the worker groups and the traffic of the local workers, as event fields.
 
-    The slowest is the one whose answers were the last for most of the time that we have waited.
-    And what our workers have sent and received, as of their last answers.
+    The slowest group is the last to respond for the largest share of the waiting time.
+    The traffic is as of the last result of each worker.
     """
     if not worker_handles:
         return {}
     now = time.monotonic()
-    since = {each.shard_number: each.waiting_since for each in worker_handles}
-    waits = {number: now - start for number, start in since.items() if start is not None}
-    slowest = max(worker_handles, key=lambda each: each.wait_seconds)
+    waiting_since = {handle.shard_number: handle.waiting_since for handle in worker_handles}
+    current_waits = {
+        number: now - start for number, start in waiting_since.items() if start is not None
+    }
+    slowest = max(worker_handles, key=lambda handle: handle.wait_seconds)
     return {
         "groups": len(worker_handles),
         "slowest_group": slowest.shard_number,
         "seconds_waited": slowest.wait_seconds,
-        "waits_for_group": next(iter(waits), None),
-        "waits_seconds": next(iter(waits.values()), None),
+        "waits_for_group": next(iter(current_waits), None),
+        "waits_seconds": next(iter(current_waits.values()), None),
         "by_workers": MeterTotals()
-        .add_parallel([each.meter_totals for each in worker_handles])
+        .add_parallel([handle.meter_totals for handle in worker_handles])
         ._asdict(),
     }
 
@@ -100,7 +105,7 @@ def describe_shard_groups(worker_handles: Sequence[WorkerHandle]) -> dict[str, A
 def _describe_progress(
     runtime: Party, channel: SocketChannel, tally: _DisclosureTally
 ) -> dict[str, Any]:
-    path = [*runtime.path]  # the program goes on meanwhile: a copy does not change
+    path = [*runtime.path]  # a copy, because the program continues in another thread
     return {
         "step": runtime.step_name,
         "table": path[0] + 1 if path else None,
@@ -117,34 +122,34 @@ def make_table_event(
     rate: float,
     worker_handles: Sequence[WorkerHandle],
 ) -> Event:
-    """Return that a table is done, of so many, at a rate of so many a second.
+    """Return the event of a trained table; `rate` is in tables per second.
 
-    What it took so far is what we and all of our workers did: these have answered after it.
+    The traffic includes that of all local workers, which have sent their results for the table.
     """
-    done = state.part.n_tables
+    n_tables = state.part.n_tables
     loss = "" if state.loss is None else f", loss before it {state.loss:.5f}"
-    validated: dict[str, object] = {}
+    validation: dict[str, object] = {}
     if state.losses:
         best = find_best_table_count(state.losses)
         loss += f", validation loss {state.losses[-1]:.5f}, best at table {best}"
-        validated = {"validation_loss": state.losses[-1], "best_table": best}
-    if standing := describe_shard_groups(worker_handles):
-        loss += f", slowest is group {standing['slowest_group']} of {standing['groups']}"
-    took = meter.summarise().add_parallel([each.meter_totals for each in worker_handles])
+        validation = {"validation_loss": state.losses[-1], "best_table": best}
+    if groups := describe_shard_groups(worker_handles):
+        loss += f", slowest is group {groups['slowest_group']} of {groups['groups']}"
+    totals = meter.summarise().add_parallel([each.meter_totals for each in worker_handles])
     return Event(
         "table",
-        f"table {done} of {tables}, {60 * rate:.1f} a minute, "
-        f"{(tables - done) / rate:.0f} s left, {took.sent / 1e6:,.1f} MB sent{loss}",
+        f"table {n_tables} of {tables}, {60 * rate:.1f} a minute, "
+        f"{(tables - n_tables) / rate:.0f} s left, {totals.sent / 1e6:,.1f} MB sent{loss}",
         {
-            "table": done,
+            "table": n_tables,
             "tables": tables,
             "tables_per_second": rate,
-            "seconds_left": (tables - done) / rate,
-            "rounds": took.rounds,
-            "bytes_sent": took.sent,
-            "bytes_from_dealer": took.dealt,
+            "seconds_left": (tables - n_tables) / rate,
+            "rounds": totals.rounds,
+            "bytes_sent": totals.sent,
+            "bytes_from_dealer": totals.dealt,
             **({} if state.loss is None else {"loss_before": state.loss}),
-            **validated,
-            **standing,
+            **validation,
+            **groups,
         },
     )

@@ -1,4 +1,4 @@
-"""The report of one participant: what it did in a job, what that took and what it revealed."""
+"""The report of one participant in a job: results, costs and disclosures."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ValidationReport(ReportModel):
 def make_validation_report(
     objective: Objective, losses: Sequence[float], label: FloatArray, validated: ValidationResult
 ) -> ValidationReport:
-    """Return the losses on rows with this label, and what else was revealed of them."""
+    """Return the losses on the validation rows, and all else that was revealed about them."""
     predicted = validated.predictions
     return ValidationReport(
         rows=len(label),
@@ -120,15 +120,15 @@ class GainReport(ReportModel):
 
 
 def make_gain_report(part: ModelPart) -> GainReport | None:
-    """Return the gains that a part holds, if it does."""
-    shares = compute_gain_importances(part)
-    if part.gains is None or shares is None:
+    """Return the gains in a model part; None if it contains none."""
+    importances = compute_gain_importances(part)
+    if part.gains is None or importances is None:
         return None
     return GainReport(
         levels=part.gains.tolist(),
         importances=[
-            FeatureImportance(feature=feature.name, owner=feature.owner, importance=share)
-            for feature, share in shares
+            FeatureImportance(feature=feature.name, owner=feature.owner, importance=importance)
+            for feature, importance in importances
         ],
     )
 
@@ -193,7 +193,7 @@ def make_party_report(
     validation: ValidationReport | None = None,
     worker_peak_rss_mb: float | None = None,
 ) -> PartyReport:
-    """Return what one participant's run took."""
+    """Return the report of one participant's run."""
     online, offline = (
         party_result.meter.sum_traffic("online"),
         party_result.meter.sum_traffic("offline"),
@@ -226,10 +226,13 @@ def make_party_report(
 
 
 def summarise_disclosures(ledger: DisclosureLedger) -> list[Reveal]:
-    """Return what left the protocol, in the order in which it first did."""
+    """Return the total of each disclosure, in the order of first occurrence."""
     counts: dict[tuple[str, tuple[str, ...]], int] = {}
     for entry in ledger.entries:
         counts[entry.disclosure, entry.recipients] = (
             counts.get((entry.disclosure, entry.recipients), 0) + entry.n_elements
         )
-    return [Reveal(what=what, to=list(to), count=n) for (what, to), n in counts.items()]
+    return [
+        Reveal(what=disclosure, to=list(recipients), count=n)
+        for (disclosure, recipients), n in counts.items()
+    ]

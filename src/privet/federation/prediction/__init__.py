@@ -1,1 +1,1 @@
-"""Prediction."""
+"""Prediction of a batch, and export of a whole model."""

@@ -1,8 +1,9 @@
-"""Joining a model, where all agree on it: what each part has goes to whom the job names.
+"""Export of a whole model to the participant that the job names as the receiver.
 
-The dealer takes no part. The receiver gets what it needs to predict alone, and no more: leaf
-values, the thresholds of the tests that the others own, the categories that these tests tell apart,
-the label's unit and the names of its classes. Nobody else gets anything.
+All participants must agree on the export, and no dealer takes part. The receiver learns only the
+values that it needs to predict on its own: leaf values, the thresholds of the other participants'
+splits, the categories that these splits distinguish, the label's unit and the class names. No other
+participant learns anything.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from privet.transport.channel import Channel, receive_message, send_message
 
 
 class PartExport(StrictSchema):
-    """What the receiver lacks of one participant's part, beside its shares of leaf values."""
+    """A participant's contribution to an export, besides its shares of the leaf values."""
 
     thresholds: Annotated[list[float | Infinity], FailFast()]
     """Of its own tests, in the order of tables and levels."""
@@ -48,17 +49,17 @@ class PartExport(StrictSchema):
 
     @classmethod
     def from_part(cls, part_file: ModelPartFile) -> PartExport:
-        """Return what one participant contributes."""
+        """Return the contribution of a participant's model part."""
         part, unit = part_file.part, part_file.part.label_unit
-        own = _find_splits_of(part, part.party)
-        thresholds: list[float] = part.threshold[own].tolist()
-        tests: dict[str, list[float]] = {}
-        for j, threshold in zip(part.feature[own], thresholds, strict=True):
-            tests.setdefault(part.features[j].name, []).append(threshold)
+        is_local = _find_splits_of(part, part.party)
+        thresholds: list[float] = part.threshold[is_local].tolist()
+        thresholds_by_feature: dict[str, list[float]] = {}
+        for j, threshold in zip(part.feature[is_local], thresholds, strict=True):
+            thresholds_by_feature.setdefault(part.features[j].name, []).append(threshold)
         return cls(
             thresholds=[encode_threshold(threshold) for threshold in thresholds],
             encoders=[
-                EncoderRecord.from_encoder(encoder.restrict_to_splits(tests))
+                EncoderRecord.from_encoder(encoder.restrict_to_splits(thresholds_by_feature))
                 for encoder in part_file.encoders
             ],
             unit=None
@@ -69,7 +70,7 @@ class PartExport(StrictSchema):
 
 
 def get_export_receiver(job: Job) -> str:
-    """Return who gets the model; raise ParameterError if nobody is to."""
+    """Return the participant that receives the model; raise if the job names none."""
     if not job.export:
         raise ParameterError(
             "export: the job names nobody who may get the whole model; if all agree on somebody, "
@@ -79,7 +80,7 @@ def get_export_receiver(job: Job) -> str:
 
 
 def export_part(part_file: ModelPartFile, member: LocalMember) -> tuple[PartyReport, Model | None]:
-    """Take part in joining a model; its receiver gets it, the others None."""
+    """Export a model with the other participants; return it at the receiver, None at the others."""
     job = member.job
     get_export_receiver(job)
     with member.connect(same_role_only=True) as channel:
@@ -87,19 +88,19 @@ def export_part(part_file: ModelPartFile, member: LocalMember) -> tuple[PartyRep
         exchange_proposals(
             channel, job, Proposal.for_job(job, command="export", model=part_file.model_id)
         )
-        record = send_or_receive_parts(channel, job, part_file)
+        party_result = send_or_receive_parts(channel, job, part_file)
     seconds = time.perf_counter() - started
     report = make_party_report(
-        record, command="export", part_file=part_file, n_samples=0, seconds=seconds
+        party_result, command="export", part_file=part_file, n_samples=0, seconds=seconds
     )
-    return report.model_copy(update={"correlations": "none"}), record.result
+    return report.model_copy(update={"correlations": "none"}), party_result.result
 
 
 def send_or_receive_parts(channel: Channel, job: Job, part_file: ModelPartFile) -> PartyResult:
-    """Send what is ours to the receiver, or receive it from all others.
+    """Send the local part to the receiver, or receive the parts of all other participants.
 
     Reveals: leaf values, thresholds, categories of columns, the label's unit and the names of its
-    classes, as far as the receiver has not got them: to the receiver.
+    classes, as far as the receiver does not know them: to the receiver.
     """
     receiver = get_export_receiver(job)
 
@@ -119,35 +120,35 @@ def send_or_receive_parts(channel: Channel, job: Job, part_file: ModelPartFile) 
                 name: receive_message(channel, name) for name in job.party_names if name != receiver
             }
             traffic.received += sum(map(len, contents.values()))
-            contributions = {
+            exports = {
                 name: parse_message(PartExport, name, content) for name, content in contents.items()
             }
-            return _join(job, part_file, contributions, leaves)
+            return _join(job, part_file, exports, leaves)
 
     index = job.party_names.index(channel.name)
     return run_party(program, index, job.party_names, None, channel, NoCorrelations())
 
 
 def _record_disclosures(runtime: Party, job: Job, part: ModelPart) -> None:
-    """Write into the ledger what the receiver is told, beside leaf values."""
-    receiver, active = job.export, job.party_names[job.label_holder_index]
+    """Record what is revealed to the receiver, besides leaf values."""
+    receiver, label_holder = job.export, job.party_names[job.label_holder_index]
     others = [feature for feature in part.features if feature.owner != receiver]
-    told = {
+    counts = {
         "thresholds": int(np.count_nonzero(~_find_splits_of(part, receiver))),
         "kinds and categories of columns": len(others),
     }
-    if receiver != active:
-        told["centre and scale of the label"] = 2
-        told["names of the classes"] = int(job.make_params().objective.is_classification)
-    for what, count in told.items():
+    if receiver != label_holder:
+        counts["centre and scale of the label"] = 2
+        counts["names of the classes"] = int(job.make_params().objective.is_classification)
+    for disclosure, count in counts.items():
         if count:
-            runtime.ledger.record(what, (receiver,), count, runtime.step_name)
+            runtime.ledger.record(disclosure, (receiver,), count, runtime.step_name)
 
 
 def _join(
     job: Job, part_file: ModelPartFile, exports: dict[str, PartExport], leaves: RingArray
 ) -> Model:
-    """Return the model that our part and what the others contribute make together."""
+    """Return the model made of the local part and the exports of the other participants."""
     part = part_file.part
     threshold = part.threshold.copy()
     encoders: list[Encoder] = []
@@ -156,19 +157,21 @@ def _join(
         if name == part.party:
             encoders += part_file.encoders
             continue
-        theirs, tests = exports[name], _find_splits_of(part, name)
-        if len(theirs.thresholds) != np.count_nonzero(tests):
+        export, owned = exports[name], _find_splits_of(part, name)
+        if len(export.thresholds) != np.count_nonzero(owned):
             raise PeerMisbehavedError(name, "sent thresholds of other tests than its own")
-        threshold[tests] = [float(t) for t in theirs.thresholds]
-        made = tuple(record.to_encoder() for record in theirs.encoders)
-        if list_feature_names(made) != tuple(f.name for f in part.features if f.owner == name):
+        threshold[owned] = [float(t) for t in export.thresholds]
+        received_encoders = tuple(record.to_encoder() for record in export.encoders)
+        if list_feature_names(received_encoders) != tuple(
+            f.name for f in part.features if f.owner == name
+        ):
             raise PeerMisbehavedError(name, "described other columns than the model's")
-        encoders += made
-        if (theirs.unit is not None) != (name == job.party_names[job.label_holder_index]):
+        encoders += received_encoders
+        if (export.unit is not None) != (name == job.party_names[job.label_holder_index]):
             raise PeerMisbehavedError(name, "sent the label's unit, or did not, in another's role")
-        if theirs.unit is not None:
-            unit = LabelUnit(tuple(theirs.unit.start), theirs.unit.scale)
-            classes = tuple(quote_untrusted(text, 1000) for text in theirs.classes)
+        if export.unit is not None:
+            unit = LabelUnit(tuple(export.unit.start), export.unit.scale)
+            classes = tuple(quote_untrusted(text, 1000) for text in export.classes)
     assert unit is not None
     try:
         model = build_model(
@@ -180,19 +183,19 @@ def _join(
 
 
 def number_thresholds(feature: IndexArray, threshold: FloatArray) -> IndexArray:
-    """Return buckets as a model's tests show them: thresholds of a feature are counted upwards.
+    """Return bucket numbers of a model's splits: the thresholds of a feature, numbered upwards.
 
-    Which bucket a test has at its owner would tell how many cuts there are below.
+    The bucket number at the owner is not exported: it would reveal how many cuts lie below.
     """
     bucket = np.empty_like(feature)
     for j in np.unique(feature):
-        tests = feature == j
-        bucket[tests] = np.unique(threshold[tests], return_inverse=True)[1]
+        splits = feature == j
+        bucket[splits] = np.unique(threshold[splits], return_inverse=True)[1]
     return bucket
 
 
 def _find_splits_of(part: ModelPart, owner: str) -> BoolArray:
-    """Return which tests are a participant's: (tables, depth)."""
-    owned = np.array([feature.owner == owner for feature in part.features])
-    result: BoolArray = owned[part.feature]
+    """Return a mask of the splits that a participant owns: (tables, depth)."""
+    is_owned = np.array([feature.owner == owner for feature in part.features])
+    result: BoolArray = is_owned[part.feature]
     return result

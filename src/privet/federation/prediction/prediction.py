@@ -59,28 +59,28 @@ from privet.transport.channel import (
 def reveal_class_names(
     runtime: Party, channel: Channel, job: Job, part_file: ModelPartFile
 ) -> tuple[str, ...]:
-    """Return the names of the classes to their holder and to the recipient; none to others.
+    """Return the class names at the label holder and at the recipient; none at the others.
 
-    Reveals: the names to the recipient, if it is not the active participant, who has them.
+    Reveals: the class names to the recipient, if it is not the label holder.
     """
-    active, recipient = (
+    label_holder, recipient = (
         job.party_names[job.label_holder_index],
         job.party_names[job.recipient_index],
     )
     params = job.make_params()
-    if not params.objective.is_classification or active == recipient:
+    if not params.objective.is_classification or label_holder == recipient:
         return part_file.classes
     runtime.ledger.record("names of the classes", (recipient,), 1, "predict")
-    if channel.name == active:
+    if channel.name == label_holder:
         send_message(channel, [recipient], pack_texts(part_file.classes))
     if channel.name != recipient:
         return part_file.classes
     try:
-        names = unpack_texts(receive_message(channel, active))
+        names = unpack_texts(receive_message(channel, label_holder))
     except ValueError:
         names = []
     if len(names) != params.classes:
-        raise PeerMisbehavedError(active, "told what are no names of classes")
+        raise PeerMisbehavedError(label_holder, "told what are no names of classes")
     return tuple(quote_untrusted(name, 1000) for name in names)
 
 
@@ -94,7 +94,7 @@ class ClassProbabilities:
 
     @classmethod
     def from_predictions(cls, classes: Sequence[str], predicted: FloatArray) -> ClassProbabilities:
-        """Return what an objective's predictions say."""
+        """Return the probabilities in an objective's predictions."""
         return cls(tuple(classes), list_class_probabilities(predicted))
 
     def choose_likeliest_classes(self) -> list[str]:
@@ -103,7 +103,7 @@ class ClassProbabilities:
 
 
 def check_may_explain(job: Job, name: str) -> None:
-    """Raise ParameterError unless a participant may ask for explanations."""
+    """Raise ParameterError unless the participant can request explanations."""
     if job.explain is None:
         raise ParameterError(
             f"explain: the job {job.name!r} has no explanations; agree on 'explain' in job.toml, "
@@ -117,34 +117,34 @@ def check_may_explain(job: Job, name: str) -> None:
 def make_explanation_columns(
     explained: ExplainedPredictions, classes: Sequence[str]
 ) -> dict[str, list[float]]:
-    """Return contributions and the base as columns of a table; of several classes, for each."""
-    found = explained.explanation
-    outputs, _, n_samples = found.contributions.shape
-    ends = [("", "")] if outputs == 1 else [(f" to {name}", f" of {name}") for name in classes]
+    """Return contributions and base as table columns, for each class if there are several."""
+    explanation = explained.explanation
+    outputs, _, n_samples = explanation.contributions.shape
+    suffixes = [("", "")] if outputs == 1 else [(f" to {name}", f" of {name}") for name in classes]
     columns = {}
-    for k, (of_one, _) in enumerate(ends):
-        for name, values in zip(explained.names, found.contributions[k], strict=True):
-            columns[f"contribution of {name}{of_one}"] = values.tolist()
-    for base, (_, of_all) in zip(found.base.tolist(), ends, strict=True):
-        columns[f"base{of_all}"] = [base] * n_samples
+    for k, (contribution_suffix, _) in enumerate(suffixes):
+        for name, values in zip(explained.names, explanation.contributions[k], strict=True):
+            columns[f"contribution of {name}{contribution_suffix}"] = values.tolist()
+    for base, (_, base_suffix) in zip(explanation.base.tolist(), suffixes, strict=True):
+        columns[f"base{base_suffix}"] = [base] * n_samples
     return columns
 
 
 def make_explanation_dict(explained: ExplainedPredictions) -> dict[str, Any]:
-    """Return contributions by name, and the base; of several classes, all of their values."""
-    found = explained.explanation
-    several = len(found.base) > 1
-    values = found.contributions.transpose(1, 2, 0)
+    """Return contributions by name, and the base; with several classes, a value for each class."""
+    explanation = explained.explanation
+    several = len(explanation.base) > 1
+    values = explanation.contributions.transpose(1, 2, 0)
     named = zip(explained.names, values if several else values[..., 0], strict=True)
     return {
         "contributions": dict(named),
-        "base": found.base.tolist() if several else float(found.base[0]),
+        "base": explanation.base.tolist() if several else float(explanation.base[0]),
     }
 
 
 @dataclass(frozen=True, repr=False)
 class Predictions:
-    """What the recipient receives."""
+    """The predictions that the recipient receives."""
 
     ids: Ids
     values: FloatArray
@@ -152,36 +152,39 @@ class Predictions:
     n_samples)."""
     classes: tuple[str, ...] = ()
     explanation: ExplainedPredictions | None = None
-    """What contributes to the scores of these rows, if that was asked for."""
+    """Attributions of the scores of these rows, if they were requested."""
 
     @classmethod
     def from_result(
         cls, ids: Ids, result: FloatArray | ExplainedPredictions, classes: tuple[str, ...]
     ) -> Predictions:
-        """Return what was predicted of some rows, explained or not."""
+        """Return predictions from a result with or without explanations."""
         if isinstance(result, ExplainedPredictions):
             return cls(ids, result.predictions, classes, result)
         return cls(ids, result, classes)
 
     def take(self, rows: IndexArray) -> Predictions:
-        """Return those of some rows, in that order."""
+        """Return the predictions of some rows, in that order."""
         explained = None if self.explanation is None else self.explanation.take(rows)
         return Predictions(self.ids.take(rows), self.values[..., rows], self.classes, explained)
 
     def to_csv(self) -> bytes:
-        """Return a table of the ids, as their owner writes them, and of the predictions.
+        """Return a CSV table of the ids, as their owner writes them, and the predictions.
 
-        Of a classification: the class that is likeliest, and the probability of each. Explained,
-        they are followed by contributions and the base, which add up to the score.
+        For a classification, the columns are the likeliest class and the probability of each class.
+        With explanations, the contributions and the base follow, which add up to the score.
         """
         names, columns = ["prediction"], [self.values.tolist()]
         if self.classes:
-            found = ClassProbabilities.from_predictions(self.classes, self.values)
+            by_class = ClassProbabilities.from_predictions(self.classes, self.values)
             names = ["class", *(f"probability of {name}" for name in self.classes)]
-            columns = [found.choose_likeliest_classes(), *found.probabilities.T.tolist()]
+            columns = [by_class.choose_likeliest_classes(), *by_class.probabilities.T.tolist()]
         if self.explanation is not None:
-            more = make_explanation_columns(self.explanation, self.classes)
-            names, columns = [*names, *more], [*columns, *more.values()]
+            explanation_columns = make_explanation_columns(self.explanation, self.classes)
+            names, columns = (
+                [*names, *explanation_columns],
+                [*columns, *explanation_columns.values()],
+            )
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         several = len(self.ids.names) > 1
@@ -195,7 +198,7 @@ class Predictions:
 
 
 def load_local_part(config: PartyConfig, path: str | Path, job: Job | None) -> ModelPartFile:
-    """Read our part of a model, and the job to predict with: its own, or one with new addresses."""
+    """Read the local model part; raise ModelError if its participant or job do not match."""
     file = load_part(path)
     if file.part.party != config.name:
         raise ModelError(f"{path}: is the part of {file.part.party}, not of {config.name}")
@@ -218,11 +221,11 @@ def predict_batch(
     explain: bool = False,
     source: BatchSource | None = None,
 ) -> tuple[PartyReport, Predictions | None]:
-    """Take part in predicting a batch; the recipient gets the predictions, the others None.
+    """Predict a batch with the other participants; return predictions at the recipient only.
 
-    Where the job aligns rows, those that all have are predicted; alignments are counted in a
-    folder. If the recipient says `explain`, it gets what contributes to them, too. Where the job
-    has shards and the batch is large, workers predict it, who find their rows by `source`.
+    If `align = true`, the common rows are predicted, and `alignment_folder` counts the alignments.
+    If the recipient sets `explain`, it also receives feature attributions. If the job has shards
+    and the batch is large, workers predict it, which read their rows from `source`.
     """
     job, ids, common = member.job, frame.ids, None
     assert ids is not None
@@ -231,41 +234,41 @@ def predict_batch(
     alignments = open_alignment_store(job, ids, alignment_folder)
     with contextlib.ExitStack() as stack:
         if source is not None and uses_shards(job.shards, frame.n_samples):
-            engine = stack.enter_context(make_executor(source.cluster, load_prediction_rows))
+            executor = stack.enter_context(make_executor(source.cluster, load_prediction_rows))
         channel = stack.enter_context(member.connect())
         started = time.perf_counter()
-        statement = Proposal.for_job(
+        proposal = Proposal.for_job(
             job,
             command="predict",
             model=part_file.model_id,
             aligned=alignments.read_count,
             explain=explain,
         )
-        purpose = exchange_proposals(channel, job, statement)
+        plan = exchange_proposals(channel, job, proposal)
         if job.align:
-            common = align_rows(channel, job, purpose, ids, alignments, member.emit)
+            common = align_rows(channel, job, plan, ids, alignments, member.emit)
             frame = frame.take(common.rows)
         names = frame.names
-        holding = DataSummary(
+        summary = DataSummary(
             samples=frame.n_samples,
             n_features=len(names),
             features=list(names),
             tables=part_file.part.n_tables,
         )
-        agreement = exchange_summaries(channel, job, purpose, holding)
+        agreement = exchange_summaries(channel, job, plan, summary)
 
         classes: tuple[str, ...] = ()
-        crew: WorkerPool | None = None
-        crowd: BatchWorkers | None = None
+        pool: WorkerPool | None = None
+        batch_workers: BatchWorkers | None = None
         if uses_shards(job.shards, agreement.n_samples):
             assert source is not None
             rows = None if common is None else common.rows
-            crew = stack.enter_context(
+            pool = stack.enter_context(
                 start_prediction_pool(
-                    member, channel, agreement, part_file.part, frame, rows, source, engine
+                    member, channel, agreement, part_file.part, frame, rows, source, executor
                 )
             )
-            crowd = BatchWorkers(job.shards, crew.worker_handles)
+            batch_workers = BatchWorkers(job.shards, pool.worker_handles)
 
         def program(
             runtime: Party, columns: FloatArray
@@ -279,27 +282,27 @@ def predict_batch(
             unit = reveal_label_unit(runtime, query, part_file.part)
             classes = reveal_class_names(runtime, channel, job, part_file)
             return answer_query(
-                runtime, query, job.party_names, part_file.part, columns, unit, crowd
+                runtime, query, job.party_names, part_file.part, columns, unit, batch_workers
             )
 
         index = job.party_names.index(member.name)
-        record = run_party(
+        party_result = run_party(
             program, index, job.party_names, frame.columns, channel, dealers=job.dealer_names
         )
-    if crew is not None:
-        record.meter.add_parallel(crew.meters)
+    if pool is not None:
+        party_result.meter.add_parallel(pool.meters)
     report = make_party_report(
-        record,
+        party_result,
         command="predict",
         part_file=part_file,
         n_samples=frame.n_samples,
         seconds=time.perf_counter() - started,
         alignment=None if common is None else common.report,
-        worker_peak_rss_mb=None if crew is None else crew.peak_rss_mb,
+        worker_peak_rss_mb=None if pool is None else pool.peak_rss_mb,
     )
-    if record.result is None:
+    if party_result.result is None:
         return report, None
-    found = Predictions.from_result(
-        ids if common is None else ids.take(common.rows), record.result, classes
+    predictions = Predictions.from_result(
+        ids if common is None else ids.take(common.rows), party_result.result, classes
     )
-    return report, found if common is None else found.take(np.argsort(common.rows))
+    return report, predictions if common is None else predictions.take(np.argsort(common.rows))

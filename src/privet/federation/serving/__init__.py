@@ -1,1 +1,1 @@
-"""Serving."""
+"""The prediction service, which answers requests until the recipient ends it."""

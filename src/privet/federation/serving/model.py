@@ -1,7 +1,7 @@
 """The served model of a participant: its rows, and its replacement by a new model.
 
-Who trains anew writes the new part over the old one. It is loaded beside the one that predicts, in
-a thread of its own; the service changes over when all participants have it (`federation.serving`).
+A new training run overwrites the file of the model part. A background thread loads the new part,
+and the service switches to it when all participants have loaded it (`serving.service`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from privet.storage.model_part import ModelPartFile
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ServedModel:
-    """Our part of a model, and our features of the rows that can be asked for."""
+    """The local part of a model, and the local features of the rows that can be requested."""
 
     part_file: ModelPartFile
     frame: Frame
     row_by_key: dict[str, int] = field(init=False)
-    """Where the row of each key is."""
+    """Row number of each match key."""
 
     def __post_init__(self) -> None:
         keys = self.ids.match_keys.to_pylist()
@@ -37,33 +37,33 @@ class ServedModel:
 
     @property
     def model_id(self) -> str:
-        """The model's, the same at all participants."""
+        """Id of the model, the same at all participants."""
         return self.part_file.model_id
 
     @property
     def ids(self) -> Ids:
-        """Whose rows they are."""
+        """Ids of the rows."""
         assert self.frame.ids is not None
         return self.frame.ids
 
     def select_rows(self, rows: IndexArray) -> ServedModel:
-        """Return the same with some rows alone, in that order."""
+        """Return the model with only some of its rows, in that order."""
         return ServedModel(self.part_file, self.frame.take(rows))
 
     def find_rows(self, keys: Sequence[str]) -> IndexArray:
-        """Return which rows have these keys; -1 where none has."""
+        """Return the row numbers of some keys; -1 for an unknown key."""
         return np.array([self.row_by_key.get(key, -1) for key in keys], dtype=np.intp)
 
 
 GetModel = Callable[[], ServedModel]
-"""Returns the model that was loaded last."""
+"""Returns the newest loaded model."""
 
 
 _POLL_SECONDS = 1.0
 
 
 class ReloadingModel:
-    """The newest model of a file that can be used."""
+    """The newest usable model in a file, loaded again when the file changes."""
 
     def __init__(
         self,
@@ -73,9 +73,9 @@ class ReloadingModel:
         *,
         rows_are_aligned: bool,
     ) -> None:
-        """Load a model, and raise what keeps that from being done.
+        """Load the first model; an error of `load_model` is raised.
 
-        Where rows were aligned, a newer one must come with the same ids.
+        If `rows_are_aligned`, a newer model must have the same ids.
         """
         self._path = Path(path)
         self._load_model = load_model
@@ -87,7 +87,7 @@ class ReloadingModel:
         self._thread = threading.Thread(target=self._watch, name="new models", daemon=True)
 
     def __call__(self) -> ServedModel:
-        """Return the model that was loaded last."""
+        """Return the newest loaded model."""
         return self._current
 
     def __enter__(self) -> Self:
@@ -100,53 +100,53 @@ class ReloadingModel:
 
     def _watch(self) -> None:
         while not self._stopped.wait(_POLL_SECONDS):
-            found = self._stat_signature()
-            if found is not None and found != self._last_signature:
-                self._last_signature = found
+            signature = self._stat_signature()
+            if signature is not None and signature != self._last_signature:
+                self._last_signature = signature
                 self._replace()
 
     def _replace(self) -> None:
         try:
-            found = self._load_model()
+            model = self._load_model()
         except PrivetError as error:
             self._reject(str(error))
             return
-        if found.model_id == self._current.model_id:
+        if model.model_id == self._current.model_id:
             return
-        if self._aligned and not found.ids.match_keys.equals(self._current.ids.match_keys):
+        if self._aligned and not model.ids.match_keys.equals(self._current.ids.match_keys):
             self._reject("the table has other ids now; start the service anew")
             return
-        self._current = found
-        text = f"loaded a new model, {found.model_id[:16]}: used as soon as all have it"
-        self._emit(Event("model", text, {"used": False, "model": found.model_id}))
+        self._current = model
+        text = f"loaded a new model, {model.model_id[:16]}: used as soon as all have it"
+        self._emit(Event("model", text, {"used": False, "model": model.model_id}))
 
     def _reject(self, reason: str) -> None:
         text = f"the new model is not used: {reason}"
         self._emit(Event("model", text, {"used": False, "refused": True}))
 
     def _stat_signature(self) -> tuple[int, int, int] | None:
-        """Return what tells one file at that path from another; None if there is none."""
+        """Return values that change when the file is replaced; None if there is no file."""
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError:
             return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def accept_or_reject(model: ServedModel, request: PredictionRequest) -> bool:
-    """Tell whether a model can use what came with a request; refuse it if not."""
+    """Return whether a model can use the inline rows of a request; reject the request if not."""
     if request.inline_rows is not None:
         try:
             request.inline_rows.encode(model.part_file.encoders)
         except DataError as error:
-            # It was checked when it came, so the model is another one since.
+            # The rows were checked on arrival, so the model was replaced since.
             request.rejection = Rejection("changed", f"the model was replaced: {error}")
             request.mark_done()
     return not request.is_done
 
 
 def find_inline_rows(requests: Sequence[PredictionRequest]) -> BoolArray:
-    """Return of which ids that are asked for our columns came with the request."""
+    """Return a mask of the requested ids whose rows came inline, with the request."""
     counts = [len(request.ids) for request in requests]
     return np.repeat([request.inline_rows is not None for request in requests], counts).astype(
         np.bool_
@@ -156,7 +156,7 @@ def find_inline_rows(requests: Sequence[PredictionRequest]) -> BoolArray:
 def make_recipient_features(
     model: ServedModel, requests: Sequence[PredictionRequest], rows: IndexArray, selected: BoolArray
 ) -> FloatArray:
-    """Return our features of what is wanted: those of our rows, unless they were given."""
+    """Return the local features of the selected ids, from inline rows or from the local table."""
     columns: FloatArray = model.frame.columns[:, rows]
     start = 0
     for request in requests:

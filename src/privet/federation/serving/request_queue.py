@@ -1,7 +1,7 @@
-"""Requests for predictions wait in a queue: many askers, one protocol run at a time.
+"""The queue of prediction requests: many clients, one protocol run at a time.
 
-The queue outlives the sessions of a service. Between two of them it takes no requests and says so
-at once. When it closes, it takes no more, and what waits is still answered.
+The queue outlives the sessions of a service. Between two sessions it rejects requests immediately.
+After it closes, it rejects new requests, and the queued ones are still answered.
 """
 
 from __future__ import annotations
@@ -21,67 +21,67 @@ from privet.data.reader import InlineRows
 from privet.runtime.accounting import Meter
 
 MAX_BATCH_ROWS = 10_000
-"""Requests are taken together up to so many rows; a larger one goes alone."""
+"""Maximum rows of a batch of several requests; a larger request is a batch of its own."""
 MAX_BATCH_BYTES = 1 << 22
-"""And up to so many bytes of their ids."""
+"""Maximum bytes of the ids of a batch of several requests."""
 MAX_QUEUED_REQUESTS = 1_000
-"""So many requests wait, unless the queue is told otherwise."""
+"""Default maximum of queued requests."""
 
 
 RowId = str | Sequence[str]
-"""A text, or one for each part of an id."""
+"""An id: one text, or a text for each of its parts."""
 
 
 def split_id(row_id: RowId) -> tuple[str, ...]:
-    """Return the parts of an id: its text, if it has one alone."""
+    """Return the parts of an id."""
     return (row_id,) if isinstance(row_id, str) else tuple(row_id)
 
 
 class Rejection(NamedTuple):
-    """Why a request was not answered."""
+    """The reason why a request was not answered."""
 
     reason: Literal["absent", "full", "ended", "changed"]
-    """The federation is not there; too many requests wait; the service has ended; the model was
-    replaced, and needs other columns than were given."""
+    """A peer is disconnected; the queue is full; the service has ended; or the model was replaced
+    by one that needs other columns than the inline rows have."""
     text: str
 
 
 @dataclass(eq=False)
 class PredictionRequest:
-    """Some ids that somebody wants predictions of."""
+    """A request for predictions of some ids."""
 
     ids: Sequence[RowId]
     explain: bool = False
-    """Whether it is to be told, too, what contributes to them."""
+    """Whether feature attributions are requested, too."""
     inline_rows: InlineRows | None = None
-    """Our own columns of these ids, where they are not those of our table."""
+    """Local columns of these ids, if they came with the request and not from the local table."""
     on_done: Callable[[], None] = lambda: None
-    """Is called once it is answered or refused, by the thread that does so."""
+    """Called when the request is answered or rejected, in the thread that does so."""
     predictions: FloatArray = field(default_factory=lambda: np.empty(0))
-    """Values, or probabilities of the last of two classes; or of each of more: (K, ids)."""
+    """Values, or probabilities of the last of two classes; or of K > 2 classes: (K, ids)."""
     explanation: ExplainedPredictions | None = None
-    """What contributes to them, if that was asked for."""
+    """Feature attributions, if they were requested."""
     classes: tuple[str, ...] = ()
-    """Of what is predicted, if it has any."""
+    """Class names, for a classification."""
     unknown_ids: dict[str, list[str]] = field(default_factory=dict)
-    """Ids that somebody does not have, and who, if that is known."""
+    """Ids that are not common, with the participants that lack them, if these are known."""
     rejection: Rejection | None = None
     is_done: bool = False
 
     @property
     def id_bytes(self) -> int:
-        """How many bytes its ids take."""
-        return sum(len(part.encode()) for identity in self.ids for part in split_id(identity))
+        """Bytes of the ids."""
+        return sum(len(part.encode()) for row_id in self.ids for part in split_id(row_id))
 
     def mark_done(self) -> None:
-        """Tell whoever asked that it is answered, or refused."""
+        """Mark the request as answered or rejected, and notify its client."""
         self.is_done = True
         self.on_done()
 
 
 @dataclass
 class ServiceStats:
-    """What was done so far, in all sessions."""
+    """Totals of a service, over all sessions."""
 
     requests: int = 0
     rows: int = 0
@@ -89,31 +89,31 @@ class ServiceStats:
     seconds: float = 0.0
     """Time in protocol runs."""
     rounds: int = 0
-    """Network delays that they waited for."""
+    """Network delays in protocol runs."""
     bytes_sent: int = 0
-    """To the other participants."""
+    """Bytes sent to the other participants."""
     bytes_received: int = 0
-    """From them."""
+    """Bytes received from the other participants."""
     bytes_from_dealer: int = 0
     meetings: int = 0
-    """How often the others were to be met."""
+    """Attempts to connect to the peers."""
     sessions: int = 0
-    """How often all of them were, and agreed."""
+    """Sessions in which all members were connected and agreed."""
     lost: int = 0
-    """How many of these ended before the service did."""
+    """Sessions that ended before the service did."""
     models: int = 0
-    """How many models took the place of another one."""
+    """Switches to a new model."""
     refused_models: int = 0
-    """How many new ones of ours could not be used."""
+    """New local models that could not be used."""
 
     def add_traffic(
         self, meter: Meter, worker_meters: Sequence[Meter], before: ServiceStats
     ) -> None:
-        """Note what the meters of a session have, ours and workers', beside what was before it."""
-        whole = Meter()
-        whole.add(meter)
-        whole.add_parallel(worker_meters)
-        online, offline = whole.sum_traffic("online"), whole.sum_traffic("offline")
+        """Set the traffic to that `before` the session plus that of the session and its workers."""
+        total = Meter()
+        total.add(meter)
+        total.add_parallel(worker_meters)
+        online, offline = total.sum_traffic("online"), total.sum_traffic("offline")
         self.rounds = before.rounds + online.rounds
         self.bytes_sent = before.bytes_sent + online.sent
         self.bytes_received = before.bytes_received + online.received
@@ -121,7 +121,7 @@ class ServiceStats:
 
 
 class RequestQueue:
-    """Where askers leave requests, and the participant that runs the protocol takes them."""
+    """The queue from which the recipient takes requests for protocol runs."""
 
     def __init__(
         self,
@@ -131,13 +131,13 @@ class RequestQueue:
         peers: Iterable[str] = (),
     ) -> None:
         self.has_explanations = has_explanations
-        """Whether explanations may be asked for."""
+        """Whether requests can set `explain`."""
         self.stats = ServiceStats()
         self.started = time.time()
         self.peers: dict[str, bool] = dict.fromkeys(peers, False)
-        """Everybody else that takes part, and whether we are connected."""
+        """All peers, and whether they are connected."""
         self.model_id = ""
-        """The name of the model that predicts."""
+        """Id of the model that predicts."""
         self._max_queued = max_queued
         self._queued: deque[PredictionRequest] = deque()
         self._in_progress: list[PredictionRequest] = []
@@ -146,28 +146,28 @@ class RequestQueue:
         self._closed = ""
 
     def set_available(self, peers: Iterable[str]) -> None:
-        """Say that all participants are there."""
+        """Accept requests from now on: all peers are connected."""
         with self._changed:
             self.peers = dict.fromkeys(peers, True)
             self.stats.sessions += 1
             self._unavailable_reason = ""
 
     def set_unavailable(self, reason: str) -> None:
-        """Say that they are not, and refuse what waits and what was taken and not answered."""
+        """Reject requests from now on, and all queued or unanswered ones."""
         with self._changed:
             self.stats.lost += bool(not self._unavailable_reason and not self._closed)
             self._unavailable_reason = reason
             self.peers = dict.fromkeys(self.peers, False)
-            refused = [*self._in_progress, *self._queued]
+            rejected = [*self._in_progress, *self._queued]
             self._queued.clear()
             self._in_progress = []
-        for request in refused:
+        for request in rejected:
             if not request.is_done:
                 request.rejection = self._make_rejection()
                 request.mark_done()
 
     def submit(self, request: PredictionRequest) -> None:
-        """Leave a request; it is settled in time, or at once if it cannot be taken."""
+        """Queue a request, or reject it immediately."""
         assert self.has_explanations or not request.explain
         with self._changed:
             request.rejection = self._make_rejection()
@@ -181,38 +181,38 @@ class RequestQueue:
         request.mark_done()
 
     def withdraw(self, request: PredictionRequest) -> None:
-        """Forget a request that nobody waits for any more, unless it was taken already."""
+        """Remove a request that no client waits for, unless it is in a batch already."""
         with self._changed:
             if request in self._queued:
                 self._queued.remove(request)
 
     def submit_and_wait(self, ids: Sequence[RowId], *, explain: bool = False) -> PredictionRequest:
-        """Leave a request and wait until it is answered."""
-        settled = threading.Event()
-        request = PredictionRequest(ids, explain, on_done=settled.set)
+        """Submit a request and wait until it is answered or rejected."""
+        done = threading.Event()
+        request = PredictionRequest(ids, explain, on_done=done.set)
         self.submit(request)
-        settled.wait()
+        done.wait()
         return request
 
     def take_batch(self, timeout: float) -> list[PredictionRequest]:
-        """Return what waits, as much as goes into one run; nothing after a while."""
+        """Return queued requests for one batch; an empty list after the timeout."""
         with self._changed:
             self._changed.wait_for(lambda: self._queued or self._closed, timeout)
-            taken: list[PredictionRequest] = []
+            batch: list[PredictionRequest] = []
             rows = size = 0
             while self._queued and rows <= MAX_BATCH_ROWS:
                 rows += len(self._queued[0].ids)
-                if taken and rows > MAX_BATCH_ROWS:
+                if batch and rows > MAX_BATCH_ROWS:
                     break
                 size += self._queued[0].id_bytes
-                if taken and size > MAX_BATCH_BYTES:
+                if batch and size > MAX_BATCH_BYTES:
                     break
-                taken.append(self._queued.popleft())
-            self._in_progress = taken
-            return taken
+                batch.append(self._queued.popleft())
+            self._in_progress = batch
+            return batch
 
     def close(self, reason: str) -> None:
-        """Take no more requests; what waits is still answered, if all are there."""
+        """Reject new requests; the queued ones are still answered if all peers are connected."""
         with self._changed:
             self._closed = self._closed or reason
             self._changed.notify_all()
@@ -224,17 +224,17 @@ class RequestQueue:
 
     @property
     def n_queued(self) -> int:
-        """How many requests wait."""
+        """Number of queued requests."""
         return len(self._queued)
 
     @property
     def status(self) -> str:
-        """How things are: waiting for participants, ok, or ended."""
+        """Status of the service: waiting (for participants), ok or ended."""
         if self._closed:
             return "ended"
         return "waiting" if self._unavailable_reason else "ok"
 
     @property
     def is_closed(self) -> bool:
-        """Whether no more requests are taken."""
+        """Whether the queue rejects new requests for good."""
         return bool(self._closed)

@@ -1,8 +1,7 @@
-"""A participant in a prediction service: what it has from one session to the next.
+"""A participant in a prediction service, and its state from one session to the next.
 
-A session lasts as long as all are there. What a participant serves outlives it: its rows, the model
-that was loaded last, the requests of those who ask, and the alignment, which is used again in the
-next session if all participants still have it.
+A session ends when a peer is lost. The rows, the newest model, the request queue and the alignment
+outlive it. The next session reuses the alignment if all participants still have it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from privet.storage.alignment import Alignment
 
 
 class ServiceRunner:
-    """One participant; the recipient alone has a queue of requests."""
+    """One participant of a service; only the recipient has a request queue."""
 
     def __init__(
         self,
@@ -42,9 +41,9 @@ class ServiceRunner:
         queue: RequestQueue | None = None,
         cluster: ClusterConfig | None = None,
     ) -> None:
-        """Serve what was loaded last; alignments are counted in a folder.
+        """Serve the model that `get_model` returns; `alignment_folder` counts the alignments.
 
-        Large batches go through workers, which are in a cluster, if the job has shards.
+        If the job has shards, workers in `cluster` predict large batches.
         """
         self._get_model = get_model
         self._folder = alignment_folder
@@ -53,12 +52,12 @@ class ServiceRunner:
         self._alignment: Alignment | None = None
         self._model_id = ""
         self.disclosures: list[Reveal] = []
-        """What the last session revealed, to whom, however it ended."""
+        """Disclosures of the last session, even if it failed."""
 
     def run_session(self, member: LocalMember) -> None:
-        """Answer predictions until the recipient closes its queue, or somebody is lost.
+        """Answer requests until the recipient closes its queue, or a peer is lost.
 
-        Where the job aligns rows, those that all have can be asked for.
+        If `align = true`, only the common rows can be requested.
         """
         reason = "the service has ended"
         self.disclosures = []
@@ -77,40 +76,45 @@ class ServiceRunner:
 
     def _serve_session(self, member: LocalMember) -> None:
         job, model = member.job, self._get_model()
-        alignments, kept = open_alignment_store(job, model.ids, self._folder), self._alignment
+        alignments, saved_alignment = (
+            open_alignment_store(job, model.ids, self._folder),
+            self._alignment,
+        )
         with contextlib.ExitStack() as stack:
             channel = stack.enter_context(member.connect())
-            statement = Proposal.for_job(
+            proposal = Proposal.for_job(
                 job,
                 command="serve",
                 model=model.model_id,
                 aligned=alignments.read_count,
-                alignment=None if kept is None else kept.alignment_id,
+                alignment=None if saved_alignment is None else saved_alignment.alignment_id,
             )
-            purpose = exchange_proposals(channel, job, statement)
+            plan = exchange_proposals(channel, job, proposal)
             if job.align:
-                common = align_rows(channel, job, purpose, model.ids, alignments, member.emit, kept)
+                common = align_rows(
+                    channel, job, plan, model.ids, alignments, member.emit, saved_alignment
+                )
                 self._alignment = common.alignment
                 self.disclosures += common.report.reveals
-            chosen = _CommonRowsModel(self._get_model, self._alignment)
-            # What explains takes as many numbers from the dealer as there are features.
+            get_common_model = _CommonRowsModel(self._get_model, self._alignment)
+            # The correlated randomness for explanations depends on the number of features.
             part = model.part_file.part
             n_features = 0 if job.explain is None else len(part.local_features)
-            holding = DataSummary(samples=0, n_features=n_features, tables=part.n_tables)
-            agreement = exchange_summaries(channel, job, purpose, holding)
-            on_call = make_lazy_pool(stack, member, channel, agreement, self._cluster)
-            kind = AlignedService if job.align else UnalignedService
+            summary = DataSummary(samples=0, n_features=n_features, tables=part.n_tables)
+            agreement = exchange_summaries(channel, job, plan, summary)
+            lazy_pool = make_lazy_pool(stack, member, channel, agreement, self._cluster)
+            service_type = AlignedService if job.align else UnalignedService
 
             def on_model_switched(name: str) -> None:
                 self._report_model_switch(name, member.emit)
 
-            service = kind(
-                chosen.restrict(model),
+            service = service_type(
+                get_common_model.restrict(model),
                 job,
                 channel,
-                chosen,
+                get_common_model,
                 self._queue,
-                on_call,
+                lazy_pool,
                 on_model_switched,
             )
             ledger = DisclosureLedger()
@@ -132,7 +136,7 @@ class ServiceRunner:
                 self.disclosures += summarise_disclosures(ledger)
 
     def _report_model_switch(self, name: str, emit: EventHandler) -> None:
-        """Tell that all predict with another model than before, in this session or the last."""
+        """Emit an event if the model differs from the previous one, in this or the last session."""
         if self._model_id not in ("", name):
             if self._queue is not None:
                 self._queue.stats.models += 1
@@ -142,7 +146,7 @@ class ServiceRunner:
 
 
 class _CommonRowsModel:
-    """The newest model, with the rows that all have."""
+    """The newest model, restricted to the common rows."""
 
     def __init__(self, get_model: GetModel, alignment: Alignment | None) -> None:
         self._get_model = get_model
@@ -153,7 +157,7 @@ class _CommonRowsModel:
         return self.restrict(self._get_model())
 
     def restrict(self, model: ServedModel) -> ServedModel:
-        """Return a model with the rows that all have; the same one if asked again."""
+        """Return a model with the common rows; the result for the last model is cached."""
         if self._alignment is None:
             return model
         if self._cached is None or self._cached[0] is not model:

@@ -1,14 +1,14 @@
 """The prediction service: messages of the recipient, and the loops of participants and dealer.
 
-A batch takes six delays of the network: the recipient names the ids; the others tell it which of
-them they have; it tells them which all have; then the three rounds of a prediction, of these. Where
-rows were aligned, it knows which ids all have and tells the others their positions: four delays.
-If one of a batch's requests wants explanations, all of the batch is explained. A large batch goes
-through workers, if the job has rows in shards (`on_call`).
-While nobody asks, the recipient sends an empty list every second, so that all find out who is gone.
+A batch takes six network delays. The recipient sends the ids, the other participants reply which of
+them they have, and the recipient sends the common ids; then follow the three rounds of a
+prediction. With aligned rows, the recipient knows the common ids and sends their positions, so a
+batch takes four delays. If one request of a batch wants explanations, the whole batch is explained.
+If the job has shards, workers predict large batches (`LazyPool`). Without requests, the recipient
+sends an empty list every second as a heartbeat, so that all members detect a lost peer.
 
-A newer model takes the place of the one that predicts between two batches, as soon as all have it:
-the recipient asks for that, once a second, when it has one itself.
+A newer model replaces the current one between two batches. The recipient proposes it, once a
+second, when it has loaded it, and all switch when all participants have loaded it.
 """
 
 from __future__ import annotations
@@ -54,25 +54,26 @@ from privet.transport.channel import (
 STOP = b"stop"
 """The recipient's last message."""
 PREDICT, EXPLAIN = b"p", b"e"
-"""How its messages about a batch begin."""
+"""First byte of the recipient's messages about a batch."""
 PROPOSE_MODEL, SWITCH_MODEL = b"m", b"n"
-"""How those begin that ask the others for a newer model, and that have all predict with it."""
+"""First byte of the messages that propose a newer model, and that switch to it."""
 
 
 def is_explanation_requested(job: Job, message: bytes) -> bool:
-    """Tell whether the recipient wants a batch explained; raise if the job does not have that."""
-    recipient, how = job.party_names[job.recipient_index], message[:1]
-    if how not in (PREDICT, EXPLAIN):
+    """Return whether the recipient wants a batch explained; raise if the job forbids it."""
+    recipient, message_type = job.party_names[job.recipient_index], message[:1]
+    if message_type not in (PREDICT, EXPLAIN):
         raise PeerMisbehavedError(recipient, "asked for neither predictions nor the end")
-    if how == EXPLAIN and job.explain is None:
+    if message_type == EXPLAIN and job.explain is None:
         raise PeerMisbehavedError(recipient, EXPLANATIONS_DISABLED_TEXT)
-    return how == EXPLAIN
+    return message_type == EXPLAIN
 
 
 class DealerService:
-    """The program of the dealer, which learns how many rows a batch has, and if it is explained.
+    """The program of the dealer in a service.
 
-    Of a newer model it learns how many tables and features it has, as of the first one.
+    The dealer learns the number of rows of each batch, whether the batch is explained, and the
+    number of tables and features of each model.
     """
 
     def __init__(
@@ -90,14 +91,14 @@ class DealerService:
         self._tables = tables
 
     def __call__(self, runtime: Dealer, _: None) -> None:
-        """Deal batch after batch."""
+        """Run the dealer's part of all batches."""
         recipient = self._job.party_names[self._job.recipient_index]
         reveal_label_unit(runtime, self._job.make_prediction_query(0, self._tables), None)
         with runtime.step("serve"):
             while (message := receive_message(self._channel, recipient)) != STOP:
                 self._lazy_pool.check_workers()
-                if found := re.fullmatch(SWITCH_MODEL + rb"([0-9]{1,6}),([0-9]{1,6})", message):
-                    self._tables, self._n_features = int(found[1]), int(found[2])
+                if switch := re.fullmatch(SWITCH_MODEL + rb"([0-9]{1,6}),([0-9]{1,6})", message):
+                    self._tables, self._n_features = int(switch[1]), int(switch[2])
                     if not 0 < self._tables <= MAX_TABLES:
                         problem = f"has a model of {self._tables} tables: there is none"
                         raise PeerMisbehavedError(recipient, problem)
@@ -111,17 +112,19 @@ class DealerService:
                 if rows := int(message[1:]):
                     features = self._n_features if explain else None
                     query = self._job.make_prediction_query(rows, self._tables, features)
-                    crowd = self._lazy_pool.get_batch_workers(rows)
-                    if crowd is not None:
-                        send_outcomes(runtime, crowd, query.shape, None, None)
-                    answer_query(runtime, query, self._job.party_names, None, None, None, crowd)
+                    batch_workers = self._lazy_pool.get_batch_workers(rows)
+                    if batch_workers is not None:
+                        send_outcomes(runtime, batch_workers, query.shape, None, None)
+                    answer_query(
+                        runtime, query, self._job.party_names, None, None, None, batch_workers
+                    )
                     runtime.forget_finished_draws()
                 self._channel.send(recipient, np.empty(0, dtype=np.uint8))
 
 
 _HEARTBEAT_SECONDS = 1.0
 _MAX_MESSAGE_BYTES = 1 << 29
-"""Bytes of the ids of one batch: more than the recipient's endpoint takes."""
+"""Maximum bytes of the ids of one batch: more than the recipient's endpoint accepts."""
 _POSITION = np.dtype("<u4")
 _ACKNOWLEDGEMENT_LAYOUT = Expected(np.dtype(np.uint8), (0,))
 _FLAG = Expected(np.dtype(np.uint8), (1,))
@@ -129,15 +132,15 @@ _FLAG = Expected(np.dtype(np.uint8), (1,))
 
 @dataclass(frozen=True, eq=False)
 class _KnownIds:
-    """Of some ids that are asked for, which are known to whom."""
+    """Which participants have which of the requested ids."""
 
-    to_all: BoolArray
+    common: BoolArray
     by_name: Mapping[str, BoolArray]
-    """To each participant; to nobody, where rows were aligned and it does not show."""
+    """Mask of the ids known to each participant; empty with aligned rows, which do not show it."""
 
 
 class PredictionService(ABC):
-    """The program of a participant in one session; the recipient alone has a queue."""
+    """The program of a participant in one session; only the recipient has a queue."""
 
     def __init__(
         self,
@@ -170,24 +173,24 @@ class PredictionService(ABC):
         self._switch_model(self._model)
         if self._queue is not None:
             self._before = replace(self._queue.stats)
-        batch = self._run_batch if self._queue is not None else self._answer_message
+        run_next = self._run_batch if self._queue is not None else self._answer_message
         with runtime.step("serve"):
-            while batch():
+            while run_next():
                 self._lazy_pool.check_workers()
 
     @property
     def model(self) -> ServedModel:
-        """What predicts."""
+        """The model that predicts."""
         return self._model
 
     def _switch_model(self, model: ServedModel) -> None:
-        """Predict with a model from now on, as all others do."""
-        runtime, file = self._runtime, model.part_file
+        """Predict with a model from now on, at the same time as all other participants."""
+        runtime, part_file = self._runtime, model.part_file
         self._model = model
         self._unit = reveal_label_unit(
-            runtime, self._job.make_prediction_query(0, file.part.n_tables), file.part
+            runtime, self._job.make_prediction_query(0, part_file.part.n_tables), part_file.part
         )
-        self._classes = reveal_class_names(runtime, self._channel, self._job, file)
+        self._classes = reveal_class_names(runtime, self._channel, self._job, part_file)
         if self._queue is not None:
             self._queue.model_id = model.model_id
         self._on_model_switched(model.model_id)
@@ -195,107 +198,109 @@ class PredictionService(ABC):
     def _predict(
         self, columns: FloatArray, explain: bool
     ) -> FloatArray | ExplainedPredictions | None:
-        """Predict rows of ours, with the others, and explain the predictions or not."""
+        """Predict the rows in `columns` with the other participants; if `explain`, explain them."""
         runtime = self._runtime
         part = self._model.part_file.part
         features = len(part.features) if explain else None
         query = self._job.make_prediction_query(columns.shape[1], part.n_tables, features)
-        crowd = self._lazy_pool.get_batch_workers(columns.shape[1])
-        if crowd is not None:
-            send_outcomes(runtime, crowd, query.shape, part, columns)
-        found = answer_query(
-            runtime, query, self._job.party_names, part, columns, self._unit, crowd
+        batch_workers = self._lazy_pool.get_batch_workers(columns.shape[1])
+        if batch_workers is not None:
+            send_outcomes(runtime, batch_workers, query.shape, part, columns)
+        result = answer_query(
+            runtime, query, self._job.party_names, part, columns, self._unit, batch_workers
         )
-        if crowd is not None and self._queue is not None:
+        if batch_workers is not None and self._queue is not None:
             self._worker_meters = self._lazy_pool.collect_meters()
         runtime.ledger.compact()
         runtime.forget_finished_draws()
-        return found
+        return result
 
     @abstractmethod
     def _announce_request(
         self, message_type: bytes, match_keys: Sequence[str], rows: IndexArray, is_inline: BoolArray
     ) -> _KnownIds:
-        """Tell the others what is asked for; return who has it, as far as we learn that.
+        """Announce a batch to the other participants; return which ids are known.
 
-        The message begins with how it is asked for. We have those that have a row of ours, and
-        those that were given to us.
+        The message starts with `message_type`. The recipient itself knows an id if the local table
+        has a row of it, or if its row came inline.
         """
 
     @abstractmethod
     def _parse_rows(self, message: bytes) -> IndexArray:
-        """Return our rows that the recipient asks for, and that all have.
+        """Return the requested common rows, as local row numbers.
 
-        From its message, without how it begins.
+        `message` is the recipient's message without its first byte.
         """
 
     def _answer_message(self) -> bool:
-        """Answer one message of the recipient: a batch, a sign of life, a model, or the end."""
+        """Answer one message of the recipient: a batch, a heartbeat, a model, or the end."""
         message = receive_message(self._channel, self._recipient, _MAX_MESSAGE_BYTES)
         if message == STOP:
             return False
-        how, content = message[:1], message[1:]
-        if how == PROPOSE_MODEL:
+        message_type, content = message[:1], message[1:]
+        if message_type == PROPOSE_MODEL:
             self._proposed_model = self._get_model()
-            has = self._proposed_model.model_id.encode() == content
-            self._channel.send(self._recipient, np.array([has], dtype=np.uint8))
-        elif how == SWITCH_MODEL:
+            has_model = self._proposed_model.model_id.encode() == content
+            self._channel.send(self._recipient, np.array([has_model], dtype=np.uint8))
+        elif message_type == SWITCH_MODEL:
             if self._proposed_model.model_id.encode() != content:
                 raise PeerMisbehavedError(self._recipient, "wants a model that we did not promise")
             self._switch_model(self._proposed_model)
         else:
             explain = is_explanation_requested(self._job, message)
-            chosen = self._parse_rows(content)
-            if len(chosen):
+            rows = self._parse_rows(content)
+            if len(rows):
                 columns = self._model.frame.columns
-                self._predict(np.ascontiguousarray(columns[:, chosen]), explain)
+                self._predict(np.ascontiguousarray(columns[:, rows]), explain)
         return True
 
     def _run_batch(self) -> bool:
-        """Run what waits in the queue, or show that we are there; end when it is closed."""
+        """Run a batch from the queue, or send a heartbeat; return False if the queue is closed."""
         assert self._queue is not None
         self._propose_new_model()
-        taken = self._queue.take_batch(_HEARTBEAT_SECONDS)
-        requests = [request for request in taken if accept_or_reject(self._model, request)]
-        if not taken and self._queue.is_closed:
+        batch = self._queue.take_batch(_HEARTBEAT_SECONDS)
+        requests = [request for request in batch if accept_or_reject(self._model, request)]
+        if not batch and self._queue.is_closed:
             send_message(self._channel, [*self._peers, *self._job.dealer_names], STOP)
             return False
         started = time.perf_counter()
-        parts = [split_id(identity) for request in requests for identity in request.ids]
-        asked = make_match_keys(parts, self._job.ids.rules_by_part)
-        rows = self._model.find_rows(asked)
+        parts = [split_id(row_id) for request in requests for row_id in request.ids]
+        match_keys = make_match_keys(parts, self._job.ids.rules_by_part)
+        rows = self._model.find_rows(match_keys)
         explain = any(request.explain for request in requests)
-        how = EXPLAIN if explain else PREDICT
-        known = self._announce_request(how, asked, rows, find_inline_rows(requests))
+        message_type = EXPLAIN if explain else PREDICT
+        known = self._announce_request(message_type, match_keys, rows, find_inline_rows(requests))
         dealers = self._job.dealer_names
-        send_message(self._channel, dealers, how + str(np.count_nonzero(known.to_all)).encode())
-        found = None
-        if known.to_all.any():
-            columns = make_recipient_features(self._model, requests, rows, known.to_all)
-            found = self._predict(columns, explain)
-        # Dealers answer when they are done with a batch, so that their silence is noticed, too.
+        send_message(
+            self._channel, dealers, message_type + str(np.count_nonzero(known.common)).encode()
+        )
+        result = None
+        if known.common.any():
+            columns = make_recipient_features(self._model, requests, rows, known.common)
+            result = self._predict(columns, explain)
+        # Dealers acknowledge each batch, so that a lost dealer is detected, too.
         for dealer in dealers:
             self._channel.receive(dealer, _ACKNOWLEDGEMENT_LAYOUT)
         if requests:
-            self._complete_requests(requests, known, found, time.perf_counter() - started)
+            self._complete_requests(requests, known, result, time.perf_counter() - started)
         return True
 
     def _propose_new_model(self) -> None:
-        """Have all predict with a newer model, if we have one and all others do, too."""
+        """Switch to a newer model, if there is one and all other participants have loaded it."""
         newest = self._get_model()
         if newest is self._model or time.monotonic() < self._next_proposal:
             return
         self._next_proposal = time.monotonic() + _HEARTBEAT_SECONDS
-        name = newest.model_id.encode()
-        send_message(self._channel, self._peers, PROPOSE_MODEL + name)
-        # All of them, not only up to the first that has it not: each answers.
-        ready = [bool(self._channel.receive(peer, _FLAG)[0]) for peer in self._peers]
-        if not all(ready):
+        model_id = newest.model_id.encode()
+        send_message(self._channel, self._peers, PROPOSE_MODEL + model_id)
+        # Receive the replies of all peers, also after the first negative one.
+        replies = [bool(self._channel.receive(peer, _FLAG)[0]) for peer in self._peers]
+        if not all(replies):
             return
-        send_message(self._channel, self._peers, SWITCH_MODEL + name)
+        send_message(self._channel, self._peers, SWITCH_MODEL + model_id)
         part = newest.part_file.part
-        size = b"%d,%d" % (part.n_tables, len(part.features))
-        send_message(self._channel, self._job.dealer_names, SWITCH_MODEL + size)
+        dimensions = b"%d,%d" % (part.n_tables, len(part.features))
+        send_message(self._channel, self._job.dealer_names, SWITCH_MODEL + dimensions)
         self._switch_model(newest)
 
     def _complete_requests(
@@ -305,46 +310,50 @@ class PredictionService(ABC):
         result: FloatArray | ExplainedPredictions | None,
         seconds: float,
     ) -> None:
-        """Give every request its own predictions, or the ids that somebody does not have."""
+        """Give every request its predictions, or its ids that are not common."""
         assert self._queue is not None
-        served = self._queue.stats
-        served.rows += len(known.to_all)
-        served.batches += 1
-        served.seconds += seconds
-        served.add_traffic(self._runtime.meter, self._worker_meters, self._before)
-        values = np.full((*self._output_shape, len(known.to_all)), np.nan)
+        stats = self._queue.stats
+        stats.rows += len(known.common)
+        stats.batches += 1
+        stats.seconds += seconds
+        stats.add_traffic(self._runtime.meter, self._worker_meters, self._before)
+        values = np.full((*self._output_shape, len(known.common)), np.nan)
         if result is not None:
-            values[..., known.to_all] = getattr(result, "predictions", result)
-        place = np.cumsum(known.to_all) - 1
+            values[..., known.common] = getattr(result, "predictions", result)
+        result_position = np.cumsum(known.common) - 1
         start = 0
         for request in requests:
             end = start + len(request.ids)
             request.classes = self._classes
             request.predictions = values[..., start:end]
-            if isinstance(result, ExplainedPredictions) and known.to_all[start:end].all():
-                request.explanation = result.take(place[start:end])
-            for position in np.flatnonzero(~known.to_all[start:end]).tolist():
-                lacking = [n for n, has in known.by_name.items() if not has[start + position]]
+            if isinstance(result, ExplainedPredictions) and known.common[start:end].all():
+                request.explanation = result.take(result_position[start:end])
+            for position in np.flatnonzero(~known.common[start:end]).tolist():
+                lacking = [
+                    name
+                    for name, is_known in known.by_name.items()
+                    if not is_known[start + position]
+                ]
                 request.unknown_ids[", ".join(split_id(request.ids[position]))] = lacking
-            served.requests += 1
+            stats.requests += 1
             request.mark_done()
             start = end
 
 
 class UnalignedService(PredictionService):
-    """Rows were not aligned: for every batch, participants find out which ids all have."""
+    """Service without alignment: for each batch, the participants find the common ids."""
 
     def _announce_request(
         self, message_type: bytes, match_keys: Sequence[str], rows: IndexArray, is_inline: BoolArray
     ) -> _KnownIds:
         send_message(self._channel, self._peers, message_type + pack_texts(match_keys))
-        due = Expected(np.dtype(np.uint8), rows.shape)
-        told = {peer: self._channel.receive(peer, due).astype(np.bool_) for peer in self._peers}
-        told[self._channel.name] = (rows >= 0) | is_inline
-        to_all: BoolArray = np.logical_and.reduce(list(told.values()))
+        layout = Expected(np.dtype(np.uint8), rows.shape)
+        known = {peer: self._channel.receive(peer, layout).astype(np.bool_) for peer in self._peers}
+        known[self._channel.name] = (rows >= 0) | is_inline
+        common: BoolArray = np.logical_and.reduce(list(known.values()))
         for peer in self._peers:
-            self._channel.send(peer, to_all.astype(np.uint8))
-        return _KnownIds(to_all, {name: told[name] for name in self._job.party_names})
+            self._channel.send(peer, common.astype(np.uint8))
+        return _KnownIds(common, {name: known[name] for name in self._job.party_names})
 
     def _parse_rows(self, message: bytes) -> IndexArray:
         try:
@@ -352,31 +361,32 @@ class UnalignedService(PredictionService):
         except ValueError:
             raise PeerMisbehavedError(self._recipient, "asked for what are no ids") from None
         self._channel.send(self._recipient, (rows >= 0).astype(np.uint8))
-        common = self._channel.receive(self._recipient, Expected(np.dtype(np.uint8), rows.shape))
-        chosen: IndexArray = rows[common.astype(bool)]
-        if (chosen < 0).any():
+        is_common = self._channel.receive(self._recipient, Expected(np.dtype(np.uint8), rows.shape))
+        common_rows: IndexArray = rows[is_common.astype(bool)]
+        if (common_rows < 0).any():
             raise PeerMisbehavedError(self._recipient, "asks for rows that we do not have")
-        return chosen
+        return common_rows
 
 
 class AlignedService(PredictionService):
-    """Rows were aligned: all have those that the recipient has, in the same order.
+    """Service with aligned rows: all participants have the same rows in the same order.
 
-    Of a row that was given to it the others have theirs only if it is one of these, too.
+    An inline row can be predicted only if its id is one of the common ids: otherwise the other
+    participants lack their columns of it.
     """
 
     def _announce_request(
         self, message_type: bytes, match_keys: Sequence[str], rows: IndexArray, is_inline: BoolArray
     ) -> _KnownIds:
-        there = rows >= 0
+        is_common = rows >= 0
         send_message(
-            self._channel, self._peers, message_type + rows[there].astype(_POSITION).tobytes()
+            self._channel, self._peers, message_type + rows[is_common].astype(_POSITION).tobytes()
         )
-        if not there.any():
-            # A batch would show who is gone. Nothing to do does not, so the others answer.
+        if not is_common.any():
+            # An empty batch has no rounds that detect a lost peer, so the peers acknowledge it.
             for peer in self._peers:
                 self._channel.receive(peer, _ACKNOWLEDGEMENT_LAYOUT)
-        return _KnownIds(there, {})
+        return _KnownIds(is_common, {})
 
     def _parse_rows(self, message: bytes) -> IndexArray:
         if len(message) % _POSITION.itemsize:

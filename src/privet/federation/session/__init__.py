@@ -1,1 +1,1 @@
-"""Session."""
+"""Sessions between the members of a job, and their agreement."""

@@ -1,14 +1,12 @@
 """The agreement before a session: proposals, data summaries and constraints, compared.
 
-Each states what it was asked to do, to everybody else; then, perhaps after an alignment, what it
-brings along. Every difference between any two is found by all of them, since all compare with all;
-so each ends by itself, naming what differs.
+Each member sends its proposal to all others and, after an alignment if `align = true`, its data
+summary and digests of its public constants. Each member compares the messages of all members, so
+every member finds every difference, and ends the session by itself with an error that names it.
 
-Then each tells digests of all numbers that it will compute with (`federation.numbers`).
-
-The dealer takes part if it is there. Where correlations were dealt ahead, `federation.ahead`
-compares what they were dealt for. Ids are aligned before, if the job says so
-(`federation.common_rows`); otherwise they are compared on shares (`federation.ids`).
+A dealer takes part if it is online. With preprocessing files, `federation.offline` compares the
+specification of the files instead. Without an alignment, the ids are compared on shares, later
+(`federation.alignment.alignment`).
 """
 
 from __future__ import annotations
@@ -43,16 +41,16 @@ def get_local_constraints(job: Job, name: str, features: Sequence[str] | None) -
     """Return the constraint of each of a participant's features; None if there are none."""
     if not job.monotone or features is None:
         return None
-    own = job.monotone.get(name, {})
-    return [own.get(feature, 0) for feature in features]
+    constraints = job.monotone.get(name, {})
+    return [constraints.get(feature, 0) for feature in features]
 
 
 def check_constrained_features(
     job: Job, features: Sequence[Feature], announced: MonotoneConstraints | None
 ) -> None:
-    """Raise ParameterError, at the dealer, if somebody lacks a column that the job constrains.
+    """Raise ParameterError, at the dealer, if a participant lacks a column that the job constrains.
 
-    The others were told nothing: they find the same by name.
+    At the participants, `announced` is None: they find a missing column by its name.
     """
     if announced is None:
         return
@@ -60,16 +58,16 @@ def check_constrained_features(
     for feature, sign in zip(features, announced, strict=True):
         signs[feature.owner] += [sign] if sign else []
     for name, found in signs.items():
-        due = sorted(job.monotone.get(name, {}).values())
-        if sorted(found) != due:
+        expected = sorted(job.monotone.get(name, {}).values())
+        if sorted(found) != expected:
             raise ParameterError(
-                f"monotone: the job constrains {len(due)} columns of {name}, which has "
+                f"monotone: the job constrains {len(expected)} columns of {name}, which has "
                 f"{len(found)} of these: the participants know which is missing"
             )
 
 
 class DataSummary(StrictSchema):
-    """What a participant brings along; the dealer has nothing."""
+    """A participant's data and checkpoints in numbers; a dealer's summary is empty."""
 
     samples: Annotated[int, Field(ge=0)] | None = None
     n_features: Annotated[int, Field(ge=0, le=100_000)] = 0
@@ -88,56 +86,57 @@ class DataSummary(StrictSchema):
 
 
 def merge_features(job: Job, summaries: Sequence[DataSummary]) -> tuple[Feature, ...]:
-    """Return the features of all, by number where we are not told their names."""
+    """Return the features of all participants, numbered if their names are not known here."""
     features = []
-    for name, holding in zip(job.party_names, summaries, strict=True):
-        names = holding.features
-        if names is None:  # so it is to the dealer
-            names = [str(number) for number in range(holding.n_features)]
-        elif len(names) != holding.n_features or not all(is_printable(f) for f in names):
+    for name, summary in zip(job.party_names, summaries, strict=True):
+        names = summary.features
+        if names is None:  # at the dealer
+            names = [str(number) for number in range(summary.n_features)]
+        elif len(names) != summary.n_features or not all(is_printable(f) for f in names):
             raise PeerMisbehavedError(name, "stated features that are not all named")
         features += [Feature(feature, name) for feature in names]
     return tuple(features)
 
 
 def merge_cut_counts(job: Job, summaries: Sequence[DataSummary]) -> tuple[int, ...] | None:
-    """Return what all told of their columns; raise if it is not what the job has told."""
-    told: list[int] = []
-    most = job.make_params().max_cut_count
-    for name, holding in zip(job.party_names, summaries, strict=True):
-        cuts = holding.cuts or []
-        due = 0 if job.cut_disclosure == "hidden" else holding.n_features
+    """Return the disclosed cut counts of all participants; raise unless they match the job."""
+    counts: list[int] = []
+    max_count = job.make_params().max_cut_count
+    for name, summary in zip(job.party_names, summaries, strict=True):
+        cuts = summary.cuts or []
+        n_expected = 0 if job.cut_disclosure == "hidden" else summary.n_features
         try:
-            check_disclosed_cut_counts(cuts, job.cut_disclosure, most)
+            check_disclosed_cut_counts(cuts, job.cut_disclosure, max_count)
         except DataError as error:
             raise PeerMisbehavedError(name, f"stated nonsense: {error}") from None
-        if len(cuts) != due:
+        if len(cuts) != n_expected:
             raise PeerMisbehavedError(
-                name, f"stated {len(cuts)} numbers of cuts, and {due} are due"
+                name, f"stated {len(cuts)} numbers of cuts, and {n_expected} are due"
             )
-        told += cuts
-    return None if job.cut_disclosure == "hidden" else tuple(told)
+        counts += cuts
+    return None if job.cut_disclosure == "hidden" else tuple(counts)
 
 
 def is_training_finished(
     job: Job, resume_from: CheckpointKey, summaries: Sequence[DataSummary]
 ) -> bool:
-    """Tell whether a training has ended at a stage: as somebody knows, or as all can see.
+    """Return whether training has finished at a checkpoint.
 
-    What explains scores is derived when all tables are there, and in no checkpoint: then all must
-    have their parts.
+    It has if a participant states so, or if the number of tables shows it. With explanations, all
+    participants must state so and have their parts: the data for explanations is derived after the
+    last table, and no checkpoint contains it.
     """
-    ended = [each.ended and resume_from in each.stages for each in summaries]
+    finished = [summary.ended and resume_from in summary.stages for summary in summaries]
     if job.explain is not None:
-        return all(ended)
-    if any(ended):
+        return all(finished)
+    if any(finished):
         return True
     params = job.make_params()
     return resume_from[0] == params.tables and params.patience is None and not job.reveal_validation
 
 
 def get_model_tables(job: Job, command: str, summaries: Sequence[DataSummary]) -> int:
-    """Return how many tables the model has that all have parts of."""
+    """Return the number of tables of the model to predict with; 0 if the command is `train`."""
     tables = summaries[0].tables
     if command == "train":
         return 0
@@ -149,33 +148,33 @@ def get_model_tables(job: Job, command: str, summaries: Sequence[DataSummary]) -
 
 
 def merge_constraints(job: Job, summaries: Sequence[DataSummary]) -> MonotoneConstraints | None:
-    """Return what the dealer is told of constraints; all compare digests of them later."""
+    """Return the constraints that the dealer is sent; all members compare digests of them later."""
     if not job.monotone:
         return None
-    told: list[int] = []
-    for name, holding in zip(job.party_names, summaries, strict=True):
-        signs = [0] * holding.n_features if holding.monotone is None else holding.monotone
-        if len(signs) != holding.n_features:
+    constraints: list[int] = []
+    for name, summary in zip(job.party_names, summaries, strict=True):
+        signs = [0] * summary.n_features if summary.monotone is None else summary.monotone
+        if len(signs) != summary.n_features:
             raise PeerMisbehavedError(
-                name, f"stated {len(signs)} constraints of {holding.n_features} features"
+                name, f"stated {len(signs)} constraints of {summary.n_features} features"
             )
-        told += signs
-    return tuple(told)
+        constraints += signs
+    return tuple(constraints)
 
 
 def find_common_checkpoint(summaries: Sequence[DataSummary]) -> CheckpointKey:
-    """Return the latest stage that all have."""
-    common = set.intersection(*(set(holding.stages) for holding in summaries))
+    """Return the latest checkpoint that all participants have."""
+    common = set.intersection(*(set(summary.stages) for summary in summaries))
     return max(common, default=(0, ""))
 
 
 EXPLANATIONS_DISABLED_TEXT = "wants explanations, which the job does not have"
-"""What is said of a recipient that asks for what it may not have."""
+"""Error text about a recipient that requests explanations without `explain` in the job."""
 SessionCommand = Literal["align", "train", "predict", "serve", "export"]
 
 
 class Proposal(StrictSchema):
-    """What somebody was asked to do."""
+    """What a member proposes to do in a session."""
 
     version: Name
     """Of the software."""
@@ -199,7 +198,7 @@ class Proposal(StrictSchema):
 
     @classmethod
     def for_job(cls, job: Job, **values: Any) -> Proposal:
-        """Return what somebody with this job and version states."""
+        """Return the proposal of a member with this job and this version of Privet."""
         return cls(
             version=__version__,
             terms=job.list_agreed_settings(),
@@ -210,43 +209,43 @@ class Proposal(StrictSchema):
 
 @dataclass(frozen=True)
 class SessionPlan:
-    """What all mean to do."""
+    """The command that all members agree on, with their proposals."""
 
     command: SessionCommand
     run: str
-    """The name of this run, new every time."""
+    """Id of this run, new every time."""
     proposals: dict[str, Proposal]
-    """What each participant states."""
+    """Proposal of each participant."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What all agree on."""
+    """The result of the comparison, the same at all members."""
 
     command: SessionCommand
     run: str
-    """The name of this run."""
+    """Id of this run."""
     n_samples: int
     features: tuple[Feature, ...]
-    """Of all participants; the dealer knows how many each has, not what they are called."""
+    """Features of all participants; the dealer knows their number, not their names."""
     cut_counts: tuple[int, ...] | None
-    """How many cuts each feature has, if the job has that told."""
+    """Cut count of each feature, if the job discloses cut counts."""
     monotone: MonotoneConstraints | None
-    """The constraint of each feature, as its owner tells the dealer; None: by name."""
+    """Constraint of each feature, at the dealer; None at participants, which know them by name."""
     resume_from: CheckpointKey
-    """The latest that all participants have; (0, "") if nobody has any."""
+    """Latest checkpoint that all participants have; (0, "") if there is none."""
     is_finished: bool
-    """Whether nothing is left to do after it."""
+    """Whether training has finished at this checkpoint."""
     n_model_tables: int
-    """How many tables the model to predict with has."""
+    """Number of tables of the model to predict with."""
     randomness_ids: dict[str, str | None]
-    """The name of each participant's dealing, if it was dealt ahead."""
+    """Id of the preprocessing run of each participant's file; None with an online dealer."""
     explain: bool = False
     """Whether the recipient wants predictions explained."""
 
 
 def exchange_proposals(channel: Channel, job: Job, proposal: Proposal) -> SessionPlan:
-    """Exchange statements with everybody; raise DisagreementError that says in what they differ."""
+    """Exchange proposals with all members; raise DisagreementError, naming what differs."""
     channel.current_step = lambda: "agreement"
     content = proposal.model_dump_json().encode()
     received = exchange_messages(channel, dict.fromkeys(channel.peers, content))
@@ -257,30 +256,28 @@ def exchange_proposals(channel: Channel, job: Job, proposal: Proposal) -> Sessio
             | {channel.name: __version__}
         },
     )
-    statements = {
-        peer: parse_message(Proposal, peer, content) for peer, content in received.items()
-    }
-    statements[channel.name] = proposal
-    everybody = [name for name in (*job.party_names, *job.dealer_names) if name in statements]
-    keys = dict.fromkeys(key for name in everybody for key in statements[name].terms)
-    table = {k: {name: statements[name].terms.get(k) for name in everybody} for k in keys}
+    proposals = {peer: parse_message(Proposal, peer, content) for peer, content in received.items()}
+    proposals[channel.name] = proposal
+    names = [name for name in (*job.party_names, *job.dealer_names) if name in proposals]
+    keys = dict.fromkeys(key for name in names for key in proposals[name].terms)
+    comparison = {k: {name: proposals[name].terms.get(k) for name in names} for k in keys}
     for key in ("command", "model"):
-        table[key] = {name: getattr(statements[name], key) for name in job.party_names}
-    require_equal(channel, table)
-    command = statements[job.party_names[0]].command
+        comparison[key] = {name: getattr(proposals[name], key) for name in job.party_names}
+    require_equal(channel, comparison)
+    command = proposals[job.party_names[0]].command
     if command is None:
         raise PeerMisbehavedError(job.party_names[0], "stated nothing to do")
-    nonces = "".join(statements[name].nonce for name in everybody)
+    nonces = "".join(proposals[name].nonce for name in names)
     run = hashlib.sha256(bytes.fromhex(nonces)).hexdigest()
-    return SessionPlan(command, run, {name: statements[name] for name in job.party_names})
+    return SessionPlan(command, run, {name: proposals[name] for name in job.party_names})
 
 
 def exchange_summaries(
     channel: Channel, job: Job, plan: SessionPlan, summary: DataSummary
 ) -> Agreement:
-    """Exchange what all bring along; raise DisagreementError if it does not fit together."""
+    """Exchange data summaries with all members; raise DisagreementError if they do not match."""
     channel.current_step = lambda: "agreement"
-    for_dealer = summary.model_copy(
+    dealer_summary = summary.model_copy(
         update={
             "features": None,
             "monotone": get_local_constraints(job, channel.name, summary.features),
@@ -289,51 +286,53 @@ def exchange_summaries(
     received = exchange_messages(
         channel,
         {
-            peer: (for_dealer if peer in job.dealer_names else summary).model_dump_json().encode()
+            peer: (dealer_summary if peer in job.dealer_names else summary)
+            .model_dump_json()
+            .encode()
             for peer in channel.peers
         },
     )
-    holdings = {
+    summaries = {
         peer: parse_message(DataSummary, peer, content) for peer, content in received.items()
     }
-    holdings[channel.name] = summary
-    participants = [holdings[name] for name in job.party_names]
-    require_equal(channel, _make_comparison_table(job, participants))
-    if participants[0].samples is None:
+    summaries[channel.name] = summary
+    party_summaries = [summaries[name] for name in job.party_names]
+    require_equal(channel, _make_comparison_table(job, party_summaries))
+    if party_summaries[0].samples is None:
         raise PeerMisbehavedError(job.party_names[0], "stated no number of samples")
-    stage = find_common_checkpoint(participants)
+    resume_from = find_common_checkpoint(party_summaries)
     agreement = Agreement(
         command=plan.command,
         run=plan.run,
-        n_samples=participants[0].samples,
-        features=merge_features(job, participants),
-        cut_counts=merge_cut_counts(job, participants) if plan.command == "train" else None,
+        n_samples=party_summaries[0].samples,
+        features=merge_features(job, party_summaries),
+        cut_counts=merge_cut_counts(job, party_summaries) if plan.command == "train" else None,
         monotone=(
-            merge_constraints(job, participants) if channel.name in job.dealer_names else None
+            merge_constraints(job, party_summaries) if channel.name in job.dealer_names else None
         ),
-        resume_from=stage,
-        is_finished=is_training_finished(job, stage, participants),
-        n_model_tables=get_model_tables(job, plan.command, participants),
-        randomness_ids={name: statement.dealing for name, statement in plan.proposals.items()},
+        resume_from=resume_from,
+        is_finished=is_training_finished(job, resume_from, party_summaries),
+        n_model_tables=get_model_tables(job, plan.command, party_summaries),
+        randomness_ids={name: proposal.dealing for name, proposal in plan.proposals.items()},
         explain=_is_explanation_agreed(job, plan),
     )
     try:
-        federation = None
+        training_spec = None
         if agreement.command == "train":
             check_constrained_features(job, agreement.features, agreement.monotone)
-            federation = job.make_training_spec(
+            training_spec = job.make_training_spec(
                 agreement.features, agreement.cut_counts, agreement.monotone
             )
-        require_same_constants(channel, digest_public_constants(federation, agreement.n_samples))
+        require_same_constants(channel, digest_public_constants(training_spec, agreement.n_samples))
     except InputError:
-        # Nothing can be trained on what all have, which all find now: nobody just hangs up.
+        # All members find now that training is not possible, so each closes with a goodbye.
         channel.close_best_effort()
         raise
     return agreement
 
 
 def _is_explanation_agreed(job: Job, plan: SessionPlan) -> bool:
-    """Tell whether the recipient wants predictions explained; raise if the job has it not told."""
+    """Return whether the recipient wants predictions explained; raise if the job forbids it."""
     recipient = job.party_names[job.recipient_index]
     if plan.proposals[recipient].explain and job.explain is None:
         raise PeerMisbehavedError(recipient, EXPLANATIONS_DISABLED_TEXT)
@@ -341,7 +340,7 @@ def _is_explanation_agreed(job: Job, plan: SessionPlan) -> bool:
 
 
 def _parse_version(peer: str, content: bytes) -> str:
-    """Return the version that a statement names, whatever else that version writes there."""
+    """Return the version in a proposal, even if another version writes its other fields."""
     try:
         found = json.loads(content)["version"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -350,19 +349,19 @@ def _parse_version(peer: str, content: bytes) -> str:
 
 
 def _make_comparison_table(job: Job, summaries: Sequence[DataSummary]) -> dict[str, dict[str, Any]]:
-    """Return what must be the same, by what it is and who states it."""
-    holdings = dict(zip(job.party_names, summaries, strict=True))
+    """Return the values that must be the same, by key and participant."""
+    summary_by_name = dict(zip(job.party_names, summaries, strict=True))
     table: dict[str, dict[str, Any]] = {
-        key: {name: getattr(holding, key) for name, holding in holdings.items()}
+        key: {name: getattr(summary, key) for name, summary in summary_by_name.items()}
         for key in ("samples", "tables")
     }
-    stages = {name: holding.stages for name, holding in holdings.items()}
-    furthest = max((done for each in stages.values() for done, _ in each), default=0)
-    if furthest > 1 and not set.intersection(*(set(each) for each in stages.values())):
-        # Who fell in the first table leaves others with one that it has not: that is soon done
-        # again. Anything more is nobody's to throw away unasked.
+    checkpoints = {name: summary.stages for name, summary in summary_by_name.items()}
+    most_tables = max((done for keys in checkpoints.values() for done, _ in keys), default=0)
+    if most_tables > 1 and not set.intersection(*(set(keys) for keys in checkpoints.values())):
+        # A participant that failed in the first table leaves the others with one that it lacks: one
+        # table is soon trained again. More tables must not be discarded without a user's decision.
         table["tables done"] = {
-            name: ", ".join(f"{done} in run {run[:8]}" for done, run in each) or "none"
-            for name, each in stages.items()
+            name: ", ".join(f"{done} in run {run[:8]}" for done, run in keys) or "none"
+            for name, keys in checkpoints.items()
         }
     return table

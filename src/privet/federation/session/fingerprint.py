@@ -1,8 +1,8 @@
-"""What this machine makes of a few known sums, for participants to compare before they start.
+"""A self-test of the local arithmetic, with digests that the members compare before they start.
 
-All that is computed on shares is integer arithmetic, or matrix products of floats that are exact by
-their size, and so the same everywhere. This is the check that it really is: a processor, a library
-or a compiler that gets one of these wrong is found out before it can make noise of everything.
+All computations on shares are integer arithmetic, or matrix products of floats that are exact by
+their size, so they give the same result on every machine. The self-test detects a processor, a
+library or a compiler that computes one of them differently, which would turn the model into noise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COUNT = 4096
 
 
 def run_self_test() -> dict[str, str]:
-    """Return a digest of each kind of arithmetic that shares go through, on known numbers."""
+    """Return a digest of the results of each kind of arithmetic on shares, for fixed inputs."""
     prg = Prg(_SEED)
     words = prg.uniform(Place("words", (), 0), (64, 64), Z64)
     angles = prg.uniform(Place("angles", (), 0), (_COUNT,), Z64).astype(np.uint32)

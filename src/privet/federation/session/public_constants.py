@@ -1,7 +1,7 @@
-"""The numbers that all will compute with, compared before anything is computed.
+"""The public constants of a computation, compared by all members before it starts.
 
-Each tells digests of all numbers that it will multiply shares with, and of what its machine makes
-of known sums: participants that computed differently would train noise and not notice.
+Each member sends digests of all constants that multiply shares, and of its self-test: participants
+that compute differently would train noise without an error.
 """
 
 from __future__ import annotations
@@ -26,16 +26,13 @@ MISMATCH_ADVICE = (
 
 
 class ConstantDigests(StrictSchema):
-    """Digests of the numbers that somebody will compute with, by what they are for."""
+    """Digests of a member's public constants, by name."""
 
     digests: Annotated[dict[Name, Name], Field(max_length=100)]
 
 
 def digest_public_constants(training_spec: TrainingSpec | None, n_samples: int) -> dict[str, str]:
-    """Return digests of all numbers that this machine would compute with, by what they are for.
-
-    Those of a training, if there is to be one.
-    """
+    """Return digests of the self-test and, for a training run, of its constants, by name."""
     constants: dict[str, object] = {f"this machine's {k}": v for k, v in run_self_test().items()}
     if training_spec is not None:
         plan = training_spec.make_plan(n_samples)
@@ -48,10 +45,10 @@ def digest_public_constants(training_spec: TrainingSpec | None, n_samples: int) 
 
 
 def require_same_constants(channel: Channel, digests: dict[str, str]) -> None:
-    """Raise DisagreementError unless all will compute with the same numbers."""
-    ours = ConstantDigests(digests=digests)
+    """Raise DisagreementError unless all members have the same public constants."""
+    local = ConstantDigests(digests=digests)
     received = exchange_messages(
-        channel, dict.fromkeys(channel.peers, ours.model_dump_json().encode())
+        channel, dict.fromkeys(channel.peers, local.model_dump_json().encode())
     )
     stated = {
         peer: parse_message(ConstantDigests, peer, content).digests
@@ -59,8 +56,8 @@ def require_same_constants(channel: Channel, digests: dict[str, str]) -> None:
     }
     stated[channel.name] = digests
     keys = dict.fromkeys(key for each in stated.values() for key in each)
-    table = {k: {name: each.get(k) for name, each in stated.items()} for k in keys}
-    require_equal(channel, table, advice=MISMATCH_ADVICE)
+    comparison = {k: {name: each.get(k) for name, each in stated.items()} for k in keys}
+    require_equal(channel, comparison, advice=MISMATCH_ADVICE)
 
 
 def _digest_value(value: object) -> str:

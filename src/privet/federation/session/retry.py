@@ -1,10 +1,10 @@
-"""Meeting again: a service outlives its sessions, at every participant and at the dealer.
+"""Reconnecting: a service outlives its sessions, at every participant and at the dealer.
 
-Whoever is lost ends the session at all others, who meet again and wait for it. Pauses between
-meetings that fail grow up to a few seconds, so that whoever comes back is not waited for long.
+A lost peer ends the session at all other members, which reconnect and wait for it. The pause after
+a failed session grows to a few seconds at most, so that a peer that returns is soon connected.
 
-Until the service was up for the first time, what keeps it from that ends it, as it ends any other
-command: there is something to be mended first. Only the loss of somebody who had come is borne.
+Before the service has been up for the first time, an error ends it, as it ends any other command:
+the user must fix the cause. The only exception is the loss of a peer that was connected.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from privet.federation.session.session import LocalMember
 _MIN_BACKOFF_SECONDS = 0.2
 _MAX_BACKOFF_SECONDS = 4.0
 _RECONNECT_SECONDS = 60.0
-"""How long a meeting after the first is tried before it is tried anew."""
+"""Timeout in seconds of each attempt to connect, after the service has been up."""
 RETRYABLE_ERRORS = (PeerError, DisagreementError, CorrelationError, UnavailableError)
-"""What may be over when it is tried again: of the others', or of this machine's."""
+"""Errors that a new session can resolve: of the peers, or of this machine."""
 OpenSession = Callable[[float], AbstractContextManager[LocalMember]]
-"""Takes a seat, to wait for the others for so many seconds."""
+"""Opens a session whose members have this many seconds to connect."""
 
 
 class Backoff:
-    """Pauses between meetings."""
+    """Growing pauses between sessions."""
 
     def __init__(self) -> None:
         self._seconds = _MIN_BACKOFF_SECONDS
 
     def sleep(self, *, reset: bool) -> None:
-        """Wait twice as long as the last time, up to a few seconds; or a moment, from anew."""
-        longer = min(2 * self._seconds, _MAX_BACKOFF_SECONDS)
-        self._seconds = _MIN_BACKOFF_SECONDS if reset else longer
-        # Not all at the same moment, or they would keep missing each other.
+        """Sleep twice as long as the last time, up to a maximum; with `reset`, for the minimum."""
+        doubled = min(2 * self._seconds, _MAX_BACKOFF_SECONDS)
+        self._seconds = _MIN_BACKOFF_SECONDS if reset else doubled
+        # Jitter, so that the members do not keep missing each other.
         time.sleep(self._seconds * random.SystemRandom().uniform(0.5, 1.0))
 
 
@@ -51,27 +51,28 @@ def run_with_retry(
     is_service: bool,
     keep_running: bool = False,
 ) -> None:
-    """Run sessions until one ends well, or on and on if we are to keep at it.
+    """Run sessions until one ends without an error; with `keep_running`, without end.
 
-    `is_service` is known to be one by participants who serve; the dealer finds out in the session.
+    `is_service` is set by participants that serve; a dealer learns in the session whether it is
+    part of a service.
     """
-    pauses, up = Backoff(), False
+    backoff, was_up = Backoff(), False
     while True:
-        seat: LocalMember | None = None
+        member: LocalMember | None = None
         try:
-            with open_session(_RECONNECT_SECONDS if up else timeout) as seat:
-                run_session(seat)
+            with open_session(_RECONNECT_SECONDS if was_up else timeout) as member:
+                run_session(member)
             if not keep_running:
                 return
-            up = True
+            was_up = True
             emit(Event("ended", "the recipient has ended the service; waiting for the next"))
         except RETRYABLE_ERRORS as error:
-            if seat is None:
+            if member is None:
                 raise
-            up = up or seat.was_serving
-            lost = is_service and seat.is_connected and isinstance(error, PeerError)
-            if not (up or lost):
+            was_up = was_up or member.was_serving
+            was_peer_lost = is_service and member.is_connected and isinstance(error, PeerError)
+            if not (was_up or was_peer_lost):
                 raise
-            blame = {"error": str(error), "peer": error.peer, "step": error.step}
-            emit(Event("lost", f"{error}; meeting the others again", blame))
-        pauses.sleep(reset=seat.was_serving)
+            cause = {"error": str(error), "peer": error.peer, "step": error.step}
+            emit(Event("lost", f"{error}; meeting the others again", cause))
+        backoff.sleep(reset=member.was_serving)

@@ -39,16 +39,16 @@ from privet.transport.sockets import SocketChannel
 from privet.transport.tls import Identity, load_identity
 
 WAIT_SECONDS = 600.0
-"""How long to wait for the others to start."""
+"""Seconds to wait for the other members to start."""
 _CLOSE_TIMEOUT_SECONDS = 60.0
-"""How long after us another participant, which is in step with us, may take to its end."""
-_WITHOUT_DEALER = b"correlations dealt ahead".ljust(SESSION_ID_BYTES)
-"""Keeps those who need the dealer from those who do not, before they wait for it in vain."""
+"""Seconds that another participant can need to finish after this one: both are in step."""
+_NO_DEALER_SESSION_ID = b"correlations dealt ahead".ljust(SESSION_ID_BYTES)
+"""Separates members that need the dealer from members that do not, before they wait for it."""
 
 
 @dataclass
 class LocalMember:
-    """Who we are in a job, and how we are reached."""
+    """A member of a job in its own process: its identity and its listen address."""
 
     job: Job
     name: str
@@ -58,9 +58,9 @@ class LocalMember:
     timeout: float = WAIT_SECONDS
     emit: EventHandler = discard_event
     is_connected: bool = False
-    """Whether we have met all others: from then on they find out by themselves how we end."""
+    """Whether this member has connected to all others, which then detect its failure themselves."""
     was_serving: bool = False
-    """Whether it was for a service, which was up: it is more than one session."""
+    """Whether the session was one of a running service, which spans several sessions."""
 
     @classmethod
     def from_keys(
@@ -74,23 +74,24 @@ class LocalMember:
         timeout: float = WAIT_SECONDS,
         emit: EventHandler = discard_event,
     ) -> LocalMember:
-        """Check that our keys are the ones that the others expect."""
-        agreed = job.get_entry(name)
+        """Load the member's keys, and check that they are the ones that the job names."""
+        entry = job.get_entry(name)
         identity = load_identity(key, certificate)
-        if identity.fingerprint != agreed.fingerprint:
+        if identity.fingerprint != entry.fingerprint:
             raise ParameterError(
                 f"{certificate} has the fingerprint {identity.fingerprint}, and the job expects "
-                f"{agreed.fingerprint} of {name}: use those keys, or have all change the job"
+                f"{entry.fingerprint} of {name}: use those keys, or have all change the job"
             )
-        host, port = parse_address(listen or agreed.address)
+        host, port = parse_address(listen or entry.address)
         return cls(job, name, identity, host, port, timeout, emit)
 
     @contextlib.contextmanager
     def connect(self, *, same_role_only: bool = False) -> Iterator[SocketChannel]:
-        """Yield a channel to all others of the job, once they are all there.
+        """Yield a channel to all other members of the job, once all are connected.
 
-        Where correlations were dealt ahead, or none are needed, no dealer is among them; dealers
-        that deal ahead are among themselves.
+        With `same_role_only`, participants connect only to participants, and dealers to dealers:
+        for runs with preprocessing files, runs that need no correlated randomness, and
+        preprocessing runs.
         """
         dealers = self.job.dealer_names
         members = [
@@ -110,7 +111,7 @@ class LocalMember:
                 self.name,
                 members,
                 listener,
-                session_id=_WITHOUT_DEALER if same_role_only else bytes(SESSION_ID_BYTES),
+                session_id=_NO_DEALER_SESSION_ID if same_role_only else bytes(SESSION_ID_BYTES),
                 identity=self.identity,
                 timeout=self.timeout,
                 on_wait=WaitReporter(self.emit),
@@ -119,9 +120,9 @@ class LocalMember:
                 ),
             )
         self.is_connected = True
-        # Others may wait for somebody for as long as they like, but they show that they live.
+        # There is no timeout for a peer's message: heartbeats show that the peer is running.
         channel = SocketChannel(self.name, links)
-        if self.name not in dealers:  # who have long dealt everything when participants are done
+        if self.name not in dealers:  # dealers finish long before the participants
             channel.goodbye_timeout = _CLOSE_TIMEOUT_SECONDS
         self.emit(Event("connected", f"connected to {', '.join(links)}", {"peers": list(links)}))
         try:
@@ -134,7 +135,7 @@ class LocalMember:
 
 
 def open_listener(host: str, port: int) -> socket.socket:
-    """Listen where the others call us, or say what can be done about it."""
+    """Listen on the local listen address; raise UnavailableError with advice if that fails."""
     try:
         return listen(host, port)
     except UnavailableError as error:
@@ -157,32 +158,32 @@ def open_session(
     timeout: float = WAIT_SECONDS,
     emit: EventHandler = discard_event,
 ) -> Iterator[LocalMember]:
-    """Yield our seat in a job. What fails before we have met all others ends their waiting, too.
+    """Yield the local member of a job; a failure before all are connected ends the peers' wait too.
 
-    They are told in which kind of way it failed, and no more. If we are told that of another one,
-    we pass it on to those who may not have heard. Only patience is everybody's own: who has waited
-    long enough does not end the waiting of others. Nor does one that is refused since another
-    process of ours is at it: that one takes part.
+    The peers are sent a failure notice: the kind of the failure, and no more. A failure notice
+    about another member is passed on to the peers that may not have received it. Any other peer
+    error is not sent: it is a timeout, for instance, and each member sets its own. A BusyError is
+    not sent either: the local process that holds the lock takes part in the job.
     """
-    agreed = job.get_entry(name)
-    seat: LocalMember | None = None
+    entry = job.get_entry(name)
+    member: LocalMember | None = None
     try:
-        seat = LocalMember.from_keys(
+        member = LocalMember.from_keys(
             job, name, key, certificate, listen, timeout=timeout, emit=emit
         )
-        yield seat
+        yield member
     except (Exception, KeyboardInterrupt) as error:
-        out_of_patience = isinstance(error, PeerError) and not isinstance(error, PeerFailedError)
-        quiet = out_of_patience or isinstance(error, BusyError)
-        if (seat is None or not seat.is_connected) and not quiet:
-            # Whoever does not want to wait for that either is shown what went wrong first.
+        is_peer_error = isinstance(error, PeerError) and not isinstance(error, PeerFailedError)
+        is_silent = is_peer_error or isinstance(error, BusyError)
+        if (member is None or not member.is_connected) and not is_silent:
+            # A user who interrupts this, too, still sees the first error.
             with contextlib.suppress(KeyboardInterrupt):
-                failure, address = FailureNotice.from_error(error, name), listen or agreed.address
-                told, refused = _notify_others(failure, job, name, key, certificate, address)
-                if told:
-                    whose = "we" if failure.member == name else failure.member
-                    text = f"told {', '.join(told)} that {whose} cannot take part"
-                    emit(Event("told", text, {"told": told, "who": failure.member}))
+                notice, address = FailureNotice.from_error(error, name), listen or entry.address
+                notified, refused = _notify_others(notice, job, name, key, certificate, address)
+                if notified:
+                    subject = "we" if notice.member == name else notice.member
+                    text = f"told {', '.join(notified)} that {subject} cannot take part"
+                    emit(Event("told", text, {"told": notified, "who": notice.member}))
                 if refused:
                     text = f"could not prove to {', '.join(refused)} who we are"
                     emit(Event("refused", text, {"by": refused}))
@@ -192,27 +193,27 @@ def open_session(
 def _notify_others(
     failure: FailureNotice, job: Job, name: str, key: str, certificate: str, address: str
 ) -> tuple[list[str], list[str]]:
-    """Tell those who are there of a failure; return who knows, and who did not believe us."""
-    identity, door = None, None
+    """Send a failure notice to the peers; return the notified peers, and those that refused it."""
+    identity, listener = None, None
     with contextlib.suppress(PrivetError):
         identity = load_identity(key, certificate)
     with contextlib.ExitStack() as stack:
         try:
             host, port = parse_address(address)
-            door = stack.enter_context(listen(host, port))
+            listener = stack.enter_context(listen(host, port))
         except ParameterError:
             pass
         except UnavailableError:
             if identity is not None and is_member_running_at(name, (host, port), identity):
-                return [], []  # we were started twice, and the other one takes part
-        return notify_failure(failure, name, job.make_members(), door, identity)
+                return [], []  # started twice: the other process takes part
+        return notify_failure(failure, name, job.make_members(), listener, identity)
 
 
-_Stated = TypeVar("_Stated", bound=StrictSchema)
+_Message = TypeVar("_Message", bound=StrictSchema)
 
 
-def parse_message(message_type: type[_Stated], peer: str, content: bytes) -> _Stated:
-    """Return what a peer stated; raise PeerMisbehavedError if it is nothing of that kind."""
+def parse_message(message_type: type[_Message], peer: str, content: bytes) -> _Message:
+    """Parse a peer's message; raise PeerMisbehavedError if it is not valid."""
     try:
         return message_type.model_validate_json(content)
     except ValidationError as error:
@@ -226,29 +227,31 @@ def require_equal(
     values_by_key: Mapping[str, Mapping[str, Any]],
     advice: str = "use the same job file everywhere",
 ) -> None:
-    """Raise DisagreementError unless everything is the same at everybody who states it.
+    """Raise DisagreementError unless each key has the same value at all members that state it.
 
-    It blames the one who differs from us, if that is one.
+    The error names a peer if exactly one peer differs from this member.
     """
-    complaints = []
-    unlike: set[str] = set()
+    differences = []
+    differing: set[str] = set()
     for key, values in values_by_key.items():
         if all(value == next(iter(values.values())) for value in values.values()):
             continue
-        places: dict[str, list[str]] = {}
+        holders: dict[str, list[str]] = {}
         for name in sorted(values, key=lambda name: name != channel.name):
-            place = "here" if name == channel.name else f"at {name}"
-            places.setdefault(quote_untrusted(values[name]), []).append(place)
-        told = ", ".join(f"{value} {' and '.join(names)}" for value, names in places.items())
-        complaints.append(f"{quote_untrusted(key)}: {told}")
-        ours = values.get(channel.name)
-        unlike.update(name for name in values if values[name] != ours and name != channel.name)
+            holder = "here" if name == channel.name else f"at {name}"
+            holders.setdefault(quote_untrusted(values[name]), []).append(holder)
+        stated = ", ".join(f"{value} {' and '.join(names)}" for value, names in holders.items())
+        differences.append(f"{quote_untrusted(key)}: {stated}")
+        local_value = values.get(channel.name)
+        differing.update(
+            name for name in values if values[name] != local_value and name != channel.name
+        )
         advice = _ADVICE.get(key, advice)
-    if complaints:
-        # Everybody finds a difference now, and says goodbye: nobody just hangs up.
+    if differences:
+        # All members find the difference now, so each closes with a goodbye.
         channel.close_best_effort()
-        peer = next(iter(unlike)) if len(unlike) == 1 else None
-        raise DisagreementError(f"{'; '.join(complaints)}: {advice}", peer)
+        peer = next(iter(differing)) if len(differing) == 1 else None
+        raise DisagreementError(f"{'; '.join(differences)}: {advice}", peer)
 
 
 _ADVICE = {

@@ -1,4 +1,4 @@
-"""One of three classes, through a federation: names to their holder and the recipient alone."""
+"""Three classes: only the label holder and the recipient learn the class names."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from privet.storage.model_part import load_part
 from privet.transport.channel import pack_texts
 from tests.federation.harness import change, model_of, prepare, rows, run
 from tests.federation.test_serving import Service
-from tests.web.asking import endpoint, post
+from tests.web.client import endpoint, post
 
 NAMES = ("ash", "elm", "oak")
 
 
 def name_classes(path: Path, names: tuple[str, ...] = NAMES) -> None:
-    """Write names for the labels of a table, by what its last column but one says."""
-    head, *lines = path.read_text().splitlines()
+    """Replace a table's labels by class names that depend on the last feature."""
+    header, *lines = path.read_text().splitlines()
     cells = [line.split(",") for line in lines]
-    order = np.argsort([float(row[-2]) for row in cells])
-    for place, row in enumerate(order):
-        cells[row][-1] = names[place * len(names) // len(order)]
-    path.write_text("\n".join([head, *(",".join(row) for row in cells)]) + "\n")
+    sorted_rows = np.argsort([float(row[-2]) for row in cells])
+    for rank, row in enumerate(sorted_rows):
+        cells[row][-1] = names[rank * len(names) // len(sorted_rows)]
+    path.write_text("\n".join([header, *(",".join(row) for row in cells)]) + "\n")
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def test_training_and_prediction(local: LocalFederation, recipient: str) -> None
     change(local.job_path, ("classes = 3", f'classes = 3\nrecipient = "{recipient}"'))
     trained = run(local, "train")
     trained.checked()
-    told = [event.text for event in trained.events["shop"] if event.kind == "classes"]
-    assert told == ["the label's classes are 'ash', 'elm', 'oak'"]
+    texts = [event.text for event in trained.events["shop"] if event.kind == "classes"]
+    assert texts == ["the label's classes are 'ash', 'elm', 'oak'"]
     parts = {name: load_part(local.get_part_path(name)) for name in local.party_names}
     assert (parts["bank"].classes, parts["shop"].classes) == ((), NAMES)
     assert parts["bank"].part.leaf_shares.shape == (3, 3, 4)
@@ -69,7 +69,7 @@ def test_training_and_prediction(local: LocalFederation, recipient: str) -> None
         assert reveals["predictions"].to == [recipient]
 
 
-def test_what_inspect_shows(local: LocalFederation) -> None:
+def test_inspect_shows_the_classes(local: LocalFederation) -> None:
     run(local, "train").checked()
     for name, names in (("bank", []), ("shop", list(NAMES))):
         shown = CliRunner().invoke(app, ["inspect", str(local.get_part_path(name)), "--json"])
@@ -103,8 +103,10 @@ def test_a_service(local: LocalFederation) -> None:
         (4, "agreed on 4 classes; set classes = 3 .* or get rows of those that are missing"),
     ],
 )
-def test_the_label_has_other_classes(local: LocalFederation, classes: int, complaint: str) -> None:
-    """Before anybody is met: its holder is told what to do, the others who it is."""
+def test_label_with_another_class_count_is_rejected(
+    local: LocalFederation, classes: int, complaint: str
+) -> None:
+    """The label holder fails before connecting, with an error that says how to fix it."""
     change(local.job_path, ("classes = 3", f"classes = {classes}"))
     error = run(local, "train").errors["shop"]
     assert isinstance(error, DataError)
@@ -113,8 +115,8 @@ def test_the_label_has_other_classes(local: LocalFederation, classes: int, compl
         raise error
 
 
-def test_numbers_of_classes_that_differ(local: LocalFederation) -> None:
-    """A term of the job: all compare it."""
+def test_class_count_is_an_agreed_setting(local: LocalFederation) -> None:
+    """All members compare it."""
     job = Job.read(local.job_path)
     assert job.list_agreed_settings()["classes"] == 3
     assert job.digest != job.model_copy(update={"classes": 4}).digest
@@ -130,13 +132,15 @@ def test_numbers_of_classes_that_differ(local: LocalFederation) -> None:
         ("classes = 3\n[params]", "[params]\nclasses = 3", "params.classes: is a key of the job"),
     ],
 )
-def test_jobs_that_cannot_be(local: LocalFederation, old: str, new: str, complaint: str) -> None:
+def test_invalid_jobs_are_rejected(
+    local: LocalFederation, old: str, new: str, complaint: str
+) -> None:
     change(local.job_path, (old, new))
     with pytest.raises(ParameterError, match=complaint):
         Job.read(local.job_path)
 
 
-def test_the_recipient_counts_the_names(
+def test_recipient_checks_the_number_of_class_names(
     local: LocalFederation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(local.job_path, ("classes = 3", 'classes = 3\nrecipient = "bank"'))
@@ -149,8 +153,8 @@ def test_the_recipient_counts_the_names(
     assert "shop: told what are no names of classes" in str(error)
 
 
-def test_classes_of_the_truth(local: LocalFederation) -> None:
-    """The table above has the three classes that it should."""
+def test_table_has_three_classes(local: LocalFederation) -> None:
+    """Check the test table itself."""
     frame = read_frame(local.folder / "shop" / "train.csv", id="id", label="label")
     assert frame.label_schema.categories is not None
     assert sorted(frame.label_schema.categories) == list(NAMES)

@@ -1,4 +1,4 @@
-"""What a head raises when one of its workers fails, while it waits for another."""
+"""The error that a coordinator raises if a worker fails while it waits for another worker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from privet.transport.sockets import SocketChannel
 NAMES = make_worker_names(3)
 
 
-def _link(peer: str, connection: socket.socket) -> PeerConnection:
+def _make_connection(peer: str, connection: socket.socket) -> PeerConnection:
     connection.setblocking(False)
     return PeerConnection(
         peer, connection, 1 << 20, {hash_name(name): name for name in (COORDINATOR_NAME, *NAMES)}
@@ -29,14 +29,16 @@ def _link(peer: str, connection: socket.socket) -> PeerConnection:
 
 
 @contextlib.contextmanager
-def crew() -> Iterator[tuple[list[WorkerHandle], list[SocketChannel]]]:
-    """Yield a head's ends of the channels to its workers, and theirs."""
-    links, workers = {}, []
+def connected_workers() -> Iterator[tuple[list[WorkerHandle], list[SocketChannel]]]:
+    """Yield a coordinator's handles of its workers, and the workers' channels."""
+    connections, workers = {}, []
     for name in NAMES:
-        ours, theirs = _connected()
-        links[name] = _link(name, ours)
-        workers.append(SocketChannel(name, {COORDINATOR_NAME: _link(COORDINATOR_NAME, theirs)}))
-    channel = SocketChannel(COORDINATOR_NAME, links)
+        local_end, remote_end = _socket_pair()
+        connections[name] = _make_connection(name, local_end)
+        workers.append(
+            SocketChannel(name, {COORDINATOR_NAME: _make_connection(COORDINATOR_NAME, remote_end)})
+        )
+    channel = SocketChannel(COORDINATOR_NAME, connections)
     try:
         yield [WorkerHandle(channel, name, shard) for shard, name in enumerate(NAMES)], workers
     finally:
@@ -44,26 +46,26 @@ def crew() -> Iterator[tuple[list[WorkerHandle], list[SocketChannel]]]:
             each.abort()
 
 
-def _connected() -> tuple[socket.socket, socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        one = socket.create_connection(door.getsockname())
-        return one, door.accept()[0]
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        one = socket.create_connection(listener.getsockname())
+        return one, listener.accept()[0]
 
 
-def lost(peer: str, doubt: CauseRank) -> PeerLostError:
+def lost_peer(peer: str, rank: CauseRank) -> PeerLostError:
     error = PeerLostError(peer, "the connection was lost")
-    error.cause_rank = doubt
+    error.cause_rank = rank
     return error
 
 
-def raised(failures: Sequence[PrivetError | None]) -> PrivetError:
-    """Return what comes of workers that fail so, the last of them first."""
+def raised_error(failures: Sequence[PrivetError | None]) -> PrivetError:
+    """Return the error that these worker failures cause, starting with the last worker."""
 
     def fail(error: PrivetError, channel: SocketChannel) -> None:
         CommandLoop(channel, COORDINATOR_NAME).send_failure(error, "start")
         channel.close_best_effort()
 
-    with crew() as (heads, workers):
+    with connected_workers() as (handles, workers):
         threads = [
             threading.Thread(target=fail, args=each)
             for each in reversed(list(zip(failures, workers, strict=True)))
@@ -71,38 +73,41 @@ def raised(failures: Sequence[PrivetError | None]) -> PrivetError:
         ]
         for thread in threads:
             thread.start()
-        with pytest.raises(PrivetError) as caught, _raise_first_failure(heads, ThreadExecutor()):
-            heads[0].receive_response([])
+        with pytest.raises(PrivetError) as caught, _raise_first_failure(handles, ThreadExecutor()):
+            handles[0].receive_response([])
         for thread in threads:
             thread.join()
     return caught.value
 
 
-def test_what_a_worker_says_counts_and_not_that_it_went() -> None:
-    error = raised([None, DataError("row 7: 'x' is not a number"), None])
+def test_reported_error_takes_precedence_over_a_disconnect() -> None:
+    error = raised_error([None, DataError("row 7: 'x' is not a number"), None])
     assert isinstance(error, DataError)
     assert str(error) == "row 7: 'x' is not a number (our worker for shard 2)"
 
 
-def test_whom_a_worker_has_lost_is_blamed_and_not_the_worker() -> None:
-    error = raised([None, lost("telecom", CauseRank.UNEXPLAINED), None])
+def test_peer_lost_by_a_worker_is_the_cause() -> None:
+    error = raised_error([None, lost_peer("telecom", CauseRank.UNEXPLAINED), None])
     assert isinstance(error, PeerError)
     assert str(error) == "telecom: the connection was lost (its worker in shard 2)"
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
-def test_who_is_the_least_in_doubt_is_blamed(first: int) -> None:
-    """Whatever is heard of before it."""
-    failures = [lost("telecom", CauseRank.BLAMES_OTHER) for _ in NAMES]
-    failures[first] = lost("bank", CauseRank.BROKEN_OFF)
-    error = raised(failures)
+def test_most_certain_cause_is_raised(first: int) -> None:
+    """The order of arrival does not matter."""
+    failures = [lost_peer("telecom", CauseRank.BLAMES_OTHER) for _ in NAMES]
+    failures[first] = lost_peer("bank", CauseRank.BROKEN_OFF)
+    error = raised_error(failures)
     assert str(error) == f"bank: the connection was lost (its worker in shard {first + 1})"
 
 
-def test_our_own_worker_that_is_killed() -> None:
-    with crew() as (heads, workers):
+def test_killed_local_worker_is_named() -> None:
+    with connected_workers() as (handles, workers):
         with workers[1]._lock:
             workers[1]._disconnect()
-        with pytest.raises(PeerLostError) as caught, _raise_first_failure(heads, ThreadExecutor()):
-            heads[0].receive_response([])
+        with (
+            pytest.raises(PeerLostError) as caught,
+            _raise_first_failure(handles, ThreadExecutor()),
+        ):
+            handles[0].receive_response([])
     assert str(caught.value).startswith("our worker for shard 2, in threads of this process: the")

@@ -1,4 +1,4 @@
-"""Whatever would keep somebody from taking part is found, and the rest is good."""
+"""Preflight checks: each problem that prevents a run is reported, and nothing else."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from privet.federation.preflight import CheckResult, check_party
 from privet.filesystem import lock_job
 from privet.transport.tls import create_identity
 from tests.federation.harness import change, prepare, run
-from tests.federation.test_bad_peers import new_keys
+from tests.federation.test_setup_errors import new_keys
 
 
-def findings(local: LocalFederation, name: str = "shop") -> list[CheckResult]:
+def check(local: LocalFederation, name: str = "shop") -> list[CheckResult]:
     party = PartyConfig.load(local.folder / name / "party.toml")
     return list(check_party(party, Job.read(local.job_path)))
 
 
-def bad(local: LocalFederation, name: str = "shop") -> list[CheckResult]:
-    return [finding for finding in findings(local, name) if finding.verdict == "bad"]
+def failures(local: LocalFederation, name: str = "shop") -> list[CheckResult]:
+    return [finding for finding in check(local, name) if finding.verdict == "bad"]
 
 
-def test_all_is_well(tmp_path: Path) -> None:
+def test_valid_setup_passes(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     for name in local.party_names:
-        found = findings(local, name)
+        found = check(local, name)
         assert {each.verdict for each in found if each.what != "clock"} == {"good"}
         texts = {each.what: each.text for each in found}
         assert "expires in 36" in texts["keys"]
@@ -51,86 +51,86 @@ def test_all_is_well(tmp_path: Path) -> None:
         assert ("and the label" in texts["data"]) == (name == "shop")
         assert "nobody listens there yet" in texts["dealer"]
     run(local, "train").checked()
-    assert "3 tables are there from earlier" in findings(local)[-1].text
+    assert "3 tables are there from earlier" in check(local)[-1].text
 
 
 def test_a_check_leaves_nothing_behind(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    findings(local)
+    check(local)
     assert [p for p in sorted(tmp_path.rglob("*")) if p not in before] == [tmp_path / "shop/models"]
 
 
-def _lose_the_key(local: LocalFederation) -> None:
+def _delete_key(local: LocalFederation) -> None:
     (local.folder / "shop" / "shop.key").unlink()
 
 
-def _spoil_a_cell(local: LocalFederation) -> None:
+def _duplicate_an_id(local: LocalFederation) -> None:
     change(local.folder / "shop" / "train.csv", ("1-3,", "1-2,"))
 
 
-def _name_nobody(local: LocalFederation) -> None:
+def _set_unknown_host(local: LocalFederation) -> None:
     address = Job.read(local.job_path).get_entry("bank").address
     change(local.job_path, (address, "no-such-host.invalid:7000"))
 
 
-def _other_keys(local: LocalFederation) -> None:
+def _replace_keys(local: LocalFederation) -> None:
     new_keys(local, "shop")
 
 
 @pytest.mark.parametrize(
-    ("spoil", "what", "code", "complaint"),
+    ("spoil", "subject", "code", "complaint"),
     [
-        (_lose_the_key, "keys", 6, "shop.key: no key"),
-        (_other_keys, "keys", 3, "the job expects"),
-        (_spoil_a_cell, "data", 4, "1 id is there more than once"),
-        (_name_nobody, "bank", 6, "the name is not known here"),
+        (_delete_key, "keys", 6, "shop.key: no key"),
+        (_replace_keys, "keys", 3, "the job expects"),
+        (_duplicate_an_id, "data", 4, "1 id is there more than once"),
+        (_set_unknown_host, "bank", 6, "the name is not known here"),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_problem_is_reported(
     tmp_path: Path,
     spoil: Callable[[LocalFederation], None],
-    what: str,
+    subject: str,
     code: int,
     complaint: str,
 ) -> None:
     local = prepare(tmp_path)
     spoil(local)
-    (found,) = bad(local)
-    assert (found.what, found.code) == (what, code)
+    (found,) = failures(local)
+    assert (found.what, found.code) == (subject, code)
     assert complaint in found.text
 
 
-def test_a_port_that_is_taken(tmp_path: Path) -> None:
+def test_port_in_use(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     address = parse_address(Job.read(local.job_path).get_entry("shop").address)
     with socket.create_server(address):
-        (found,) = bad(local)
+        (found,) = failures(local)
     assert (found.what, found.code) == (f"port {address[1]}", 6)
     assert "Address already in use" in found.text
 
 
-def test_what_listens_there_is_to_be_stopped_or_another_port_agreed_on(tmp_path: Path) -> None:
+def test_port_in_use_suggests_a_fix(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     address = parse_address(Job.read(local.job_path).get_entry("shop").address)
     with socket.create_server(address):
-        (found,) = bad(local)
+        (found,) = failures(local)
     assert found.text.endswith("stop what listens there, or have all change the port in the job")
 
 
-def test_an_address_of_another_machine(tmp_path: Path) -> None:
+def test_address_of_another_machine(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     address = Job.read(local.job_path).get_entry("shop").address
-    change(local.job_path, (address, "203.0.113.7:7401"))  # which is kept for documents
-    (found,) = bad(local)
+    change(local.job_path, (address, "203.0.113.7:7401"))  # reserved for documentation
+    (found,) = failures(local)
     assert (found.what, found.code) == ("port 7401", 6)
     assert "this machine has no such address: say at which one we listen (`listen`" in found.text
 
 
-def have_free(
+def set_free_space(
     monkeypatch: pytest.MonkeyPatch, models: int | None = None, temporary: int | None = None
 ) -> None:
-    """Have so many bytes be free in folders of models, and in others."""
+    """Set the free bytes of model folders and of all other folders."""
 
     def usage(path: str | Path) -> Usage:
         free = models if Path(path).name == "models" else temporary
@@ -144,99 +144,95 @@ class Usage:
     free: int
 
 
-def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local = prepare(tmp_path)
     for free in (0, 500):
-        have_free(monkeypatch, models=free)
-        (found,) = bad(local)
+        set_free_space(monkeypatch, models=free)
+        (found,) = failures(local)
         assert (found.what, found.code) == ("disk", 6)
         assert found.text.startswith(f"{free / 1000:.1f} kB are free in ")
         assert re.search(r"up to [0-9.]+ kB there: make room, or choose another fo", found.text)
-        # Whether the table can be read is another matter.
-        (data,) = (each for each in findings(local) if each.what == "data")
+        # The check of the table does not depend on it.
+        (data,) = (each for each in check(local) if each.what == "data")
         assert (data.verdict, "40 rows" in data.text) == ("good", True)
-    _spoil_a_cell(local)
-    assert [each.what for each in bad(local)] == ["data"]  # so that what it takes is not known
+    _duplicate_an_id(local)
+    assert [each.what for each in failures(local)] == ["data"]  # the required space is unknown
 
 
-def test_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nearly_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local = prepare(tmp_path)
-    have_free(monkeypatch, models=1_000_000, temporary=1_000_000)
-    found = {each.what: each for each in findings(local)}
-    for what in ("disk", "temporary files"):
-        assert found[what].verdict == "doubtful"
-        assert found[what].text.startswith("1.0 MB are free in ")
-    assert bad(local) == []
+    set_free_space(monkeypatch, models=1_000_000, temporary=1_000_000)
+    found = {each.what: each for each in check(local)}
+    for subject in ("disk", "temporary files"):
+        assert found[subject].verdict == "doubtful"
+        assert found[subject].text.startswith("1.0 MB are free in ")
+    assert failures(local) == []
 
 
-def test_a_folder_of_models_that_cannot_be(tmp_path: Path) -> None:
+def test_model_folder_is_a_file(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     (tmp_path / "shop" / "models").write_bytes(b"")
-    (found,) = bad(local)
+    (found,) = failures(local)
     assert (found.what, found.code) == ("disk", 6)
-    (data,) = (each for each in findings(local) if each.what == "data")
+    (data,) = (each for each in check(local) if each.what == "data")
     assert (data.verdict, "40 rows" in data.text) == ("good", True)
     change(tmp_path / "shop" / "train.csv", ("1-3,", "1-2,"))
-    assert [each.what for each in bad(local)] == ["disk", "data"]
+    assert [each.what for each in failures(local)] == ["disk", "data"]
 
 
-def test_a_table_that_does_not_fit_among_temporary_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_temporary_folder_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local = prepare(tmp_path)
     monkeypatch.setattr(cost_estimate, "MAX_MEMORY_BYTES", 0)
-    have_free(monkeypatch, temporary=9 * 40)
-    (found,) = bad(local)
+    set_free_space(monkeypatch, temporary=9 * 40)
+    (found,) = failures(local)
     assert (found.what, found.code) == ("temporary files", 6)
     assert found.text.endswith("make room, or have TMPDIR name another")
 
 
-def test_temporary_files_that_go_elsewhere_or_nowhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unusable_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local = prepare(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    found = [each for each in findings(local) if each.what == "temporary files"]
+    found = [each for each in check(local) if each.what == "temporary files"]
     assert [each.verdict for each in found] == ["doubtful", "good"]
     assert found[0].text.startswith(f"TMPDIR is {tmp_path}/none, and no file can be made there")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    found = [each for each in findings(local) if each.what == "temporary files"]
+    found = [each for each in check(local) if each.what == "temporary files"]
     assert [each.verdict for each in found] == ["good"]
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    (nowhere,) = bad(local)
+    (nowhere,) = failures(local)
     assert (nowhere.what, nowhere.code) == ("temporary files", 6)
     assert "gone cannot be written to: No such file or directory" in nowhere.text
 
 
-def test_an_audit_log(tmp_path: Path) -> None:
+def test_audit_log_must_be_writable(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     party = tmp_path / "shop" / "party.toml"
     change(party, ("[data]", 'audit = "logs/audit.log"\n[data]'))
-    (found,) = bad(local)
+    (found,) = failures(local)
     assert (found.what, found.code) == ("audit log", 6)
     assert "logs is not a directory; make it first" in found.text
     log = tmp_path / "shop" / "logs" / "audit.log"
     log.mkdir(parents=True)
-    (found,) = bad(local)
+    (found,) = failures(local)
     assert "the audit log cannot be written: Is a directory" in found.text
     log.rmdir()
-    assert bad(local) == []
+    assert failures(local) == []
     assert not log.exists()
     log.write_bytes(b"")
-    assert bad(local) == []
+    assert failures(local) == []
     assert log.read_bytes() == b""
 
 
-def test_the_files_of_an_endpoint(tmp_path: Path) -> None:
+def test_endpoint_files(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     shop = tmp_path / "shop"
-    said = '[endpoint]\ntoken = "web.token"\ncertificate = "web.crt"\nkey = "web.key"\n'
-    change(shop / "party.toml", ("[data]", f"{said}[data]"))
+    section = '[endpoint]\ntoken = "web.token"\ncertificate = "web.crt"\nkey = "web.key"\n'
+    change(shop / "party.toml", ("[data]", f"{section}[data]"))
     complaints = []
     for name, content in (("web.token", "0" * 32), ("web.crt", "none"), ("", "")):
-        (found,) = bad(local)
+        (found,) = failures(local)
         assert (found.what, found.code) == ("endpoint", 3)
         complaints.append(found.text)
         if name:
@@ -248,74 +244,74 @@ def test_the_files_of_an_endpoint(tmp_path: Path) -> None:
         for name in ("web.crt", "web.key"):
             (shop / name).unlink(missing_ok=True)
         create_identity("web", shop, valid_days=days)
-        used, expiry = (each for each in findings(local) if each.what == "endpoint")
+        used, expiry = (each for each in check(local) if each.what == "endpoint")
         assert used.text.endswith("web.key: can be used")
         assert (expiry.verdict, expiry.code) == (verdict, 6 if verdict == "bad" else 0)
     assert expiry.text.endswith("web.crt expires in 30 days")
-    # Others name none, and whoever receives no predictions is not asked.
-    change(tmp_path / "bank" / "party.toml", ("[data]", f"{said}[data]"))
-    assert bad(local, "bank") == []
+    # Only the recipient's endpoint is checked.
+    change(tmp_path / "bank" / "party.toml", ("[data]", f"{section}[data]"))
+    assert failures(local, "bank") == []
 
 
-def test_a_run_that_is_at_work(tmp_path: Path) -> None:
+def test_run_in_progress(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     with lock_job(tmp_path / "shop" / "models", "rehearsal"):
-        (found,) = bad(local)
+        (found,) = failures(local)
     assert "works there for the job" in found.text
 
 
-def test_a_service_that_is_at_work(tmp_path: Path) -> None:
-    """Its port is free as long as all are connected."""
+def test_service_in_progress(tmp_path: Path) -> None:
+    """The port of a service is free while all members are connected."""
     local = prepare(tmp_path)
     with lock_job(tmp_path / "shop" / "models", "rehearsal", "serve"):
-        doubtful = [each for each in findings(local) if each.verdict == "doubtful"]
+        doubtful = [each for each in check(local) if each.verdict == "doubtful"]
         (found,) = [each for each in doubtful if each.what != "clock"]
-        assert bad(local) == []
+        assert failures(local) == []
     assert found.what == "service"
     assert f"process {os.getpid()} serves this job" in found.text
 
 
-def test_a_certificate_that_expires_soon_and_a_key_that_others_can_read(
+def test_expiring_certificate_and_readable_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = prepare(tmp_path)
     change(local.job_path, new_keys(local, "shop", valid_days=20))
     (tmp_path / "shop" / "shop.key").chmod(0o644)
-    doubtful = [each.text for each in findings(local) if each.what == "keys"][1:]
+    doubtful = [each.text for each in check(local) if each.what == "keys"][1:]
     renewal = (
         f"expires in 19 days: renew it with `privet keys shop --renew --folder {tmp_path}/shop`"
     )
     assert doubtful[0].endswith(renewal)
     assert "can be read by others" in doubtful[1]
-    assert bad(local) == []
+    assert failures(local) == []
     monkeypatch.chdir(tmp_path / "shop")
-    assert findings(local)[3].text.endswith("renew it with `privet keys shop --renew`")
+    assert check(local)[3].text.endswith("renew it with `privet keys shop --renew`")
 
 
 @pytest.mark.parametrize(
     ("days", "complaint"), [(1, "expires within a day"), (0, "has expired on")]
 )
-def test_a_certificate_that_will_not_do(tmp_path: Path, days: int, complaint: str) -> None:
+def test_expired_certificate(tmp_path: Path, days: int, complaint: str) -> None:
     local = prepare(tmp_path)
     change(local.job_path, new_keys(local, "shop", valid_days=days))
-    (found,) = bad(local)
+    (found,) = failures(local)
     assert (found.what, found.code) == ("keys", 6)
     assert complaint in found.text
     assert f"`privet keys shop --renew --folder {tmp_path}/shop`" in found.text
 
 
-def test_a_certificate_of_another_name_is_renewed_under_the_usual_one(tmp_path: Path) -> None:
+def test_renewal_requires_the_standard_file_names(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     change(local.job_path, new_keys(local, "shop", valid_days=20))
     (tmp_path / "shop" / "shop.key").rename(tmp_path / "shop" / "ours.key")
     change(tmp_path / "shop" / "party.toml", ('"shop.key"', '"ours.key"'))
-    texts = [each.text for each in findings(local) if each.what == "keys"]
+    texts = [each.text for each in check(local) if each.what == "keys"]
     assert texts[1].endswith(
         "as shop.key and shop.crt in one folder, renew it with `privet keys --renew`"
     )
 
 
-def test_a_participant_or_a_dealer(
+def test_party_and_dealer_options_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     local = prepare(tmp_path)
@@ -329,7 +325,7 @@ def test_a_participant_or_a_dealer(
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_as_a_command(
+def test_check_command(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -340,20 +336,20 @@ def test_as_a_command(
     monkeypatch.setattr(sys, "argv", command + (["--json"] if as_json else []))
     for code in (0, 4):
         if code:
-            _spoil_a_cell(local)
+            _duplicate_an_id(local)
         with pytest.raises(SystemExit) as ended:
             app.main()
         assert ended.value.code == code
-        said = capsys.readouterr().out
+        output = capsys.readouterr().out
         if as_json:
-            verdicts = {each["what"]: each["verdict"] for each in json.loads(said)}
+            verdicts = {each["what"]: each["verdict"] for each in json.loads(output)}
             assert verdicts["data"] == ("bad" if code else "good")
         else:
-            assert ("✗ data: " if code else "✓ data: ") in said
+            assert ("✗ data: " if code else "✓ data: ") in output
 
 
 @pytest.mark.parametrize(("known", "code"), [(True, 0), (False, 6)])
-def test_a_dealer_looks_at_what_it_needs(
+def test_dealer_check_skips_data(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -368,29 +364,29 @@ def test_a_dealer_looks_at_what_it_needs(
     with pytest.raises(SystemExit) as ended:
         app.main()
     assert ended.value.code == code
-    said = capsys.readouterr().out
-    assert ("✓ keys: " if known else "✗ keys: ") in said
-    assert "✓ bank: " in said
-    assert "data: " not in said
+    output = capsys.readouterr().out
+    assert ("✓ keys: " if known else "✗ keys: ") in output
+    assert "✓ bank: " in output
+    assert "data: " not in output
 
 
 def with_workers(local: LocalFederation, cluster: str, shards: int = 3) -> list[CheckResult]:
     change(local.job_path, ("[params]", f"shards = {shards}\n\n[params]"))
     change(local.folder / "shop" / "party.toml", ("[data]", f"[cluster]\n{cluster}\n\n[data]"))
-    return [each for each in findings(local) if each.verdict == "bad" or each.what == "workers"]
+    return [each for each in check(local) if each.verdict == "bad" or each.what == "workers"]
 
 
 @pytest.mark.parametrize(
-    ("cluster", "where"),
+    ("cluster", "location"),
     [
         ("", "threads of this process"),
         ("local = 1", "1 process on this machine"),
         ("local = 8", "3 processes on this machine"),
     ],
 )
-def test_where_workers_will_be(tmp_path: Path, cluster: str, where: str) -> None:
+def test_worker_location(tmp_path: Path, cluster: str, location: str) -> None:
     (found,) = with_workers(prepare(tmp_path), cluster)
-    assert (found.verdict, found.text) == ("good", f"3 shards, in {where}")
+    assert (found.verdict, found.text) == ("good", f"3 shards, in {location}")
 
 
 @pytest.mark.parametrize(
@@ -416,14 +412,14 @@ def test_where_workers_will_be(tmp_path: Path, cluster: str, where: str) -> None
         ),
     ],
 )
-def test_workers_that_could_not_be(
+def test_unusable_workers(
     tmp_path: Path, cluster: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "scheduler" in cluster:
         pytest.importorskip("distributed")
         monkeypatch.setattr(executors, "_SCHEDULER_TIMEOUT_SECONDS", 1.0)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        text = cluster.replace("{port}", str(taken.getsockname()[1]))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        text = cluster.replace("{port}", str(server.getsockname()[1]))
         (found,) = with_workers(prepare(tmp_path), text)
     assert (found.what, found.verdict, found.code) == ("workers", "bad", 6)
     assert complaint in found.text
@@ -441,13 +437,13 @@ def test_workers_without_shards(tmp_path: Path) -> None:
     assert "this one has none" in found.text
 
 
-def test_a_dealer_s_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dealer_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local = prepare(tmp_path)
     change(local.job_path, ("[params]", "shards = 2\n\n[params]"))
     folder = local.folder / "dealer"
     (folder / "cluster.toml").write_text("local = 1\nports = [1, 1]\n")
     monkeypatch.chdir(folder)
-    given = [
+    command = [
         "privet",
         "check",
         "--dealer",
@@ -456,30 +452,30 @@ def test_a_dealer_s_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "--cluster",
         "cluster.toml",
     ]
-    monkeypatch.setattr(sys, "argv", given)
+    monkeypatch.setattr(sys, "argv", command)
     with pytest.raises(SystemExit) as ended:
         app.main()
     assert ended.value.code == 6
 
 
-def test_what_a_check_takes_itself_is_not_missed(
+def test_disk_space_is_measured_before_the_table_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Disks are looked at before the table is read, which may need some of them for a while."""
+    """Reading the table can use disk space temporarily."""
     local, read, usage = prepare(tmp_path), LocalTable.read, shutil.disk_usage
-    looked = []
+    calls = []
 
-    def reading(party: PartyConfig, job: Job, restart: bool) -> LocalTable:
-        looked.append("reading")
+    def read_table(party: PartyConfig, job: Job, restart: bool) -> LocalTable:
+        calls.append("reading")
         return read(party, job, restart)
 
-    def looking(path: Path) -> object:
-        looked.append(Path(path).name)
+    def get_disk_usage(path: Path) -> object:
+        calls.append(Path(path).name)
         return usage(path)
 
-    monkeypatch.setattr(LocalTable, "read", reading)
-    monkeypatch.setattr(shutil, "disk_usage", looking)
-    assert not bad(local)
-    before = looked[: looked.index("reading")]
+    monkeypatch.setattr(LocalTable, "read", read_table)
+    monkeypatch.setattr(shutil, "disk_usage", get_disk_usage)
+    assert not failures(local)
+    before = calls[: calls.index("reading")]
     assert {"models", Path(tempfile.gettempdir()).name} <= set(before)
-    assert Path(tempfile.gettempdir()).name not in looked[len(before) :]
+    assert Path(tempfile.gettempdir()).name not in calls[len(before) :]

@@ -1,4 +1,4 @@
-"""Wrong keys, strangers and broken set-ups: the message and the exit code of each."""
+"""Setup errors: the message and exit code for wrong keys, unknown peers and invalid files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.federation.harness import change, model_of, prepare, run
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "_REFUSED_SECONDS", 0.5)
 
 
@@ -31,7 +31,7 @@ def expect(error: BaseException, code: int, complaint: str) -> None:
 
 
 def new_keys(local: LocalFederation, name: str, valid_days: int = 100) -> tuple[str, str]:
-    """Replace somebody's keys; return the old and the new fingerprint."""
+    """Replace a member's keys; return the old and the new fingerprint."""
     folder = local.folder / name
     for suffix in ("key", "crt"):
         (folder / f"{name}.{suffix}").unlink()
@@ -39,14 +39,14 @@ def new_keys(local: LocalFederation, name: str, valid_days: int = 100) -> tuple[
     return old, create_identity(name, folder, valid_days=valid_days).fingerprint
 
 
-def test_keys_that_are_not_the_agreed_ones(tmp_path: Path) -> None:
+def test_local_keys_differ_from_the_job(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     old, new = new_keys(local, "bank")
     found = run(local, "train", absent=("shop", "dealer"))
     expect(found.errors["bank"], 3, f"fingerprint {new}, and the job expects {old} of bank")
 
 
-def test_a_peer_with_another_certificate_than_agreed(tmp_path: Path) -> None:
+def test_peer_certificate_differs_from_the_job(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     other = tmp_path / "other.toml"
     other.write_bytes(local.job_path.read_bytes())
@@ -72,26 +72,26 @@ def test_a_missing_key(tmp_path: Path) -> None:
     expect(found.errors["bank"], 6, r"bank\.key")
 
 
-def babble(address: tuple[str, int], words: bytes) -> Callable[[], None]:
-    """Listen somewhere and say the same to everybody who comes; return how to stop it."""
+def serve_garbage(address: tuple[str, int], content: bytes) -> Callable[[], None]:
+    """Send the same bytes to every connection to an address; return a function that stops it."""
     server = socket.create_server(address)
     server.settimeout(0.1)
-    over = threading.Event()
+    stopped = threading.Event()
 
     def listen() -> None:
-        while not over.is_set():
+        while not stopped.is_set():
             try:
                 connection, _ = server.accept()
             except TimeoutError:
                 continue
             with connection:
-                connection.sendall(words)
+                connection.sendall(content)
 
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()
 
     def stop() -> None:
-        over.set()
+        stopped.set()
         thread.join()
         server.close()
 
@@ -99,46 +99,46 @@ def babble(address: tuple[str, int], words: bytes) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "content",
     [b"HTTP/1.1 400 Bad Request\r\n\r\n" * 20, b"\x15\x03\x03\x00\x02\x02\x46" * 50],
     ids=["plaintext", "bytes"],
 )
-def test_something_else_on_a_peers_port(tmp_path: Path, words: bytes) -> None:
+def test_something_else_on_a_peers_port(tmp_path: Path, content: bytes) -> None:
     local = prepare(tmp_path)
     address = parse_address(Job.read(local.job_path).get_entry("bank").address)
-    stop = babble(address, words)
+    stop = serve_garbage(address, content)
     found = run(local, "train", absent=("bank",), wait=10.0)
     stop()
     for name in ("shop", "dealer"):
-        # Who finds it first tells the other.
+        # The member that detects it first notifies the other one.
         expect(found.errors[name], 7, "bank( at .*does not speak this protocol|.*what answers at)")
 
 
-def test_strangers_do_not_disturb(tmp_path: Path) -> None:
-    """Garbage on our port, before the others come and while they do."""
+def test_unauthenticated_connections_do_not_disturb(tmp_path: Path) -> None:
+    """Garbage arrives on the local port before and while the peers connect."""
     local = prepare(tmp_path, tables=1)
     address = parse_address(Job.read(local.job_path).get_entry("bank").address)
-    over = threading.Event()
+    stopped = threading.Event()
 
-    def knock() -> None:
+    def send_garbage() -> None:
         for number in range(10_000):
-            if over.is_set():
+            if stopped.is_set():
                 return
             try:
-                with socket.create_connection(address, timeout=1) as door:
-                    door.sendall(b"GET / HTTP/1.1\r\n\r\n" if number % 2 else b"\xff" * 500)
+                with socket.create_connection(address, timeout=1) as connection:
+                    connection.sendall(b"GET / HTTP/1.1\r\n\r\n" if number % 2 else b"\xff" * 500)
             except OSError:
-                over.wait(0.01)
+                stopped.wait(0.01)
 
-    thread = threading.Thread(target=knock, daemon=True)
+    thread = threading.Thread(target=send_garbage, daemon=True)
     thread.start()
     run(local, "train").checked()
-    over.set()
+    stopped.set()
     thread.join()
     assert model_of(local).n_tables == 1
 
 
-def test_nobody_comes(tmp_path: Path) -> None:
+def test_absent_peers(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     found = run(local, "train", absent=("bank", "dealer"), wait=1.5)
     expect(found.errors["shop"], 7, r"not reached within 1.5 s: bank at .*:\d+ \(.*refused")
@@ -146,7 +146,7 @@ def test_nobody_comes(tmp_path: Path) -> None:
     assert any("waiting for bank at" in text and "dealer" in text for text in waiting)
 
 
-def test_a_port_that_is_taken(tmp_path: Path) -> None:
+def test_port_in_use(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     address = parse_address(Job.read(local.job_path).get_entry("bank").address)
     with socket.create_server(address):
@@ -187,7 +187,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         ("train.csv", "id,a", "id,b", 4, "the column 'b' is there twice"),
     ],
 )
-def test_bad_input(
+def test_invalid_input(
     tmp_path: Path, file: str, old: str, new: str, code: int, complaint: str
 ) -> None:
     local = prepare(tmp_path)
@@ -196,7 +196,7 @@ def test_bad_input(
     expect(found.errors["bank"], code, complaint)
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_model_folder_is_a_file(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     (tmp_path / "bank" / "models").write_text("a file where the folder should be")
     found = run(local, "train", absent=("shop", "dealer"))

@@ -1,4 +1,4 @@
-"""A model that is served from a file, and what takes its place there."""
+"""A served model that is replaced by a new model file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from privet.errors import ModelError, PeerMisbehavedError
 from privet.federation.monitoring.events import Event
-from privet.federation.serving import model as new_models
+from privet.federation.serving import model as model_module
 from privet.federation.serving.model import ReloadingModel, ServedModel
 from privet.federation.serving.service import (
     PROPOSE_MODEL,
@@ -36,19 +36,19 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
 
 
 @pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(new_models, "_POLL_SECONDS", 0.02)
+def frequent_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_module, "_POLL_SECONDS", 0.02)
 
 
-def soon(there: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 10
-    while not there() and time.monotonic() < until:
+def wait_until(is_true: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 10
+    while not is_true() and time.monotonic() < deadline:
         time.sleep(0.01)
-    return there()
+    return is_true()
 
 
-def test_the_newest_that_can_be_used(model: ServedModel, tmp_path: Path) -> None:
-    path, told = tmp_path / "part", list[Event]()
+def test_newest_valid_model_is_loaded(model: ServedModel, tmp_path: Path) -> None:
+    path, events = tmp_path / "part", list[Event]()
 
     def load() -> ServedModel:
         name = path.read_text()
@@ -58,28 +58,28 @@ def test_the_newest_that_can_be_used(model: ServedModel, tmp_path: Path) -> None
         return ServedModel(found, model.frame)
 
     path.write_text("first")
-    with ReloadingModel(path, load, told.append, rows_are_aligned=False) as newest:
+    with ReloadingModel(path, load, events.append, rows_are_aligned=False) as newest:
         first = newest()
         path.write_text("damaged")
-        assert soon(lambda: len(told) == 1)
+        assert wait_until(lambda: len(events) == 1)
         assert newest() is first
-        path.unlink()  # and nothing in its place yet
+        path.unlink()  # not yet replaced
         time.sleep(0.1)
         path.write_text("second")
-        assert soon(lambda: newest().part_file.run == "second")
+        assert wait_until(lambda: newest().part_file.run == "second")
         second = newest()
-        path.touch()  # the same again
+        path.touch()  # unchanged content
         time.sleep(0.1)
         assert newest() is second
-    assert [event.fields.get("refused", False) for event in told] == [True, False]
-    assert not any(event.fields["used"] for event in told)  # that takes all others
+    assert [event.fields.get("refused", False) for event in events] == [True, False]
+    assert not any(event.fields["used"] for event in events)  # requires all participants
 
 
 @pytest.mark.parametrize("aligned", [False, True])
-def test_other_rows_are_not_for_a_service_that_aligned_them(
+def test_aligned_service_rejects_other_rows(
     model: ServedModel, tmp_path: Path, aligned: bool
 ) -> None:
-    path, told = tmp_path / "part", list[Event]()
+    path, events = tmp_path / "part", list[Event]()
 
     def load() -> ServedModel:
         name = path.read_text()
@@ -87,36 +87,38 @@ def test_other_rows_are_not_for_a_service_that_aligned_them(
         return ServedModel(replace(model.part_file, run=name), frame)
 
     path.write_text("first")
-    with ReloadingModel(path, load, told.append, rows_are_aligned=aligned) as newest:
+    with ReloadingModel(path, load, events.append, rows_are_aligned=aligned) as newest:
         path.write_text("second")
-        assert soon(lambda: bool(told))
+        assert wait_until(lambda: bool(events))
         assert newest().part_file.run == ("first" if aligned else "second")
     if aligned:
-        assert "the table has other ids now; start the service anew" in told[0].text
+        assert "the table has other ids now; start the service anew" in events[0].text
 
 
-def following(model: ServedModel, newest: ServedModel) -> tuple[UnalignedService, Channel]:
-    """Return what the bank runs, and the recipient's end of the line."""
+def follower_and_recipient(
+    model: ServedModel, newest: ServedModel
+) -> tuple[UnalignedService, Channel]:
+    """Return the bank's service, and the recipient's channel."""
     channels = create_memory_channels(["bank", "shop", "dealer"])
     service = UnalignedService(model, model.part_file.job, channels["bank"], lambda: newest, None)
     return service, channels["shop"]
 
 
-def test_a_model_is_promised_if_it_is_there(model: ServedModel) -> None:
+def test_available_model_is_promised(model: ServedModel) -> None:
     newer = ServedModel(replace(model.part_file, run="newer"), model.frame)
-    service, shop = following(model, newer)
+    service, shop = follower_and_recipient(model, newer)
     flag = Expected(np.dtype(np.uint8), (1,))
-    for name, there in ((newer.model_id, 1), (model.model_id, 0), ("moon", 0)):
+    for name, expected in ((newer.model_id, 1), (model.model_id, 0), ("moon", 0)):
         send_message(shop, ["bank"], PROPOSE_MODEL + name.encode())
         assert service._answer_message()
-        assert shop.receive("bank", flag).tolist() == [there]
-    assert service.model is model  # nobody has said yet that all have it
+        assert shop.receive("bank", flag).tolist() == [expected]
+    assert service.model is model  # the recipient has not switched yet
 
 
 @pytest.mark.parametrize("promised", [False, True])
-def test_a_recipient_cannot_have_what_was_not_promised(model: ServedModel, promised: bool) -> None:
+def test_switch_to_an_unpromised_model_is_rejected(model: ServedModel, promised: bool) -> None:
     newer = ServedModel(replace(model.part_file, run="newer"), model.frame)
-    service, shop = following(model, newer)
+    service, shop = follower_and_recipient(model, newer)
     if promised:
         send_message(shop, ["bank"], PROPOSE_MODEL + newer.model_id.encode())
         service._answer_message()
@@ -131,7 +133,7 @@ def test_a_recipient_cannot_have_what_was_not_promised(model: ServedModel, promi
     "message",
     [SWITCH_MODEL, SWITCH_MODEL + b"3", SWITCH_MODEL + b"3,-4", SWITCH_MODEL + b"3,1234567"],
 )
-def test_a_dealer_is_told_two_numbers_of_a_new_model(model: ServedModel, message: bytes) -> None:
+def test_dealer_rejects_an_invalid_switch_message(model: ServedModel, message: bytes) -> None:
     job, channels = model.part_file.job, create_memory_channels(["bank", "shop", "dealer"])
     dealer = DealerService(job, channels["dealer"], 5, 1)
     send_message(channels["shop"], ["dealer"], message)
@@ -141,9 +143,7 @@ def test_a_dealer_is_told_two_numbers_of_a_new_model(model: ServedModel, message
 
 
 @pytest.mark.parametrize("tables", [0, 999_999])
-def test_a_dealer_deals_for_no_more_tables_than_there_can_be(
-    model: ServedModel, tables: int
-) -> None:
+def test_dealer_rejects_an_invalid_table_count(model: ServedModel, tables: int) -> None:
     job, channels = model.part_file.job, create_memory_channels(["bank", "shop", "dealer"])
     dealer = DealerService(job, channels["dealer"], 5, 1)
     send_message(channels["shop"], ["dealer"], SWITCH_MODEL + b"%d,5" % tables)

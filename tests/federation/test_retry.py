@@ -1,4 +1,4 @@
-"""Meeting again: which failures a service outlives, and which end it."""
+"""Reconnection: the failures that a service survives, and those that end it."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ Step = tuple[str, Exception | None]
 
 
 class Sessions:
-    """Sessions that go as they are told: how far each gets, and how it fails."""
+    """Scripted sessions: the phase that each reaches, and its failure."""
 
     def __init__(self, *steps: Step) -> None:
         self.steps = list(steps)
         self.waits: list[float] = []
-        self.told: list[Event] = []
+        self.events: list[Event] = []
 
     @contextlib.contextmanager
-    def sit(self, wait: float) -> Iterator[LocalMember]:
+    def open(self, wait: float) -> Iterator[LocalMember]:
         self.waits.append(wait)
         nobody: Any = None
         yield LocalMember(nobody, "shop", nobody, "127.0.0.1", 0)
 
-    def session(self, seat: LocalMember) -> None:
-        how_far, error = self.steps.pop(0)
-        seat.is_connected = how_far in ("met", "up")
-        seat.was_serving = how_far == "up"
+    def session(self, member: LocalMember) -> None:
+        phase, error = self.steps.pop(0)
+        member.is_connected = phase in ("met", "up")
+        member.was_serving = phase == "up"
         if error is not None:
             raise error
 
     def run(self, *, service: bool = True, **more: Any) -> None:
-        run_with_retry(self.sit, self.session, 7.0, self.told.append, is_service=service, **more)
+        run_with_retry(self.open, self.session, 7.0, self.events.append, is_service=service, **more)
 
 
 @pytest.fixture(autouse=True)
@@ -69,18 +69,18 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         UnavailableError("cannot listen"),
     ],
 )
-def test_a_service_that_was_up_outlives_what_others_do(error: Exception) -> None:
+def test_running_service_survives_peer_failures(error: Exception) -> None:
     sessions = Sessions(("up", LOST), ("", error), ("met", error), ("up", None))
     sessions.run()
     assert not sessions.steps
-    assert [event.kind for event in sessions.told] == ["lost"] * 3
-    assert sessions.told[0].fields["peer"] == "bank"
-    # The first meeting is waited for as long as somebody says, later ones are tried anew.
+    assert [event.kind for event in sessions.events] == ["lost"] * 3
+    assert sessions.events[0].fields["peer"] == "bank"
+    # The first session waits as long as the caller sets; later ones use shorter timeouts.
     assert sessions.waits == [7.0, *[retry._RECONNECT_SECONDS] * 3]
 
 
 @pytest.mark.parametrize(
-    ("how_far", "error"),
+    ("phase", "error"),
     [
         ("", LOST),  # not reached in time
         ("", PeerFailedError("bank", "cannot take part")),
@@ -90,32 +90,32 @@ def test_a_service_that_was_up_outlives_what_others_do(error: Exception) -> None
         ("up", DataError("our own")),
     ],
 )
-def test_what_ends_a_service(how_far: str, error: Exception) -> None:
-    sessions = Sessions((how_far, error))
+def test_failures_that_end_a_service(phase: str, error: Exception) -> None:
+    sessions = Sessions((phase, error))
     with pytest.raises(type(error)):
         sessions.run()
 
 
-def test_who_is_lost_on_the_way_up_is_waited_for_by_those_who_serve() -> None:
+def test_service_reconnects_after_a_peer_is_lost_at_startup() -> None:
     sessions = Sessions(("met", LOST), ("up", None))
     sessions.run()
     assert not sessions.steps
     with pytest.raises(PeerLostError):
-        Sessions(("met", LOST), ("up", None)).run(service=False)  # a training's, for all we know
+        Sessions(("met", LOST), ("up", None)).run(service=False)  # a training run is not retried
 
 
-def test_pauses_grow_and_start_again(pauses: list[float]) -> None:
-    never = ("", DisagreementError("two models"))
-    Sessions(("up", LOST), *[never] * 8, ("up", LOST), ("up", None)).run()
+def test_backoff_grows_and_resets(pauses: list[float]) -> None:
+    failure = ("", DisagreementError("two models"))
+    Sessions(("up", LOST), *[failure] * 8, ("up", LOST), ("up", None)).run()
     most = [0.2, 0.4, 0.8, 1.6, 3.2, 4.0, 4.0, 4.0, 4.0, 0.2]
     assert len(pauses) == len(most)
     for pause, bound in zip(pauses, most, strict=True):
         assert bound / 2 <= pause <= bound
 
 
-def test_who_is_to_stay_stays_when_the_recipient_ends_the_service() -> None:
-    ours = DataError("our own")  # the only way to end this one
-    sessions = Sessions(("up", None), ("", LOST), ("up", None), ("", ours))
+def test_kept_service_continues_after_the_recipient_ends() -> None:
+    local_error = DataError("our own")  # the only way to end this service
+    sessions = Sessions(("up", None), ("", LOST), ("up", None), ("", local_error))
     with pytest.raises(DataError):
         sessions.run(keep_running=True)
-    assert [event.kind for event in sessions.told] == ["ended", "lost", "ended"]
+    assert [event.kind for event in sessions.events] == ["ended", "lost", "ended"]

@@ -1,4 +1,4 @@
-"""What a worker is told, and what it does not believe."""
+"""The configuration that a worker receives, and the checks of its content."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.federation.harness import prepare
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A brief that is as it should be."""
-    local = prepare(Path(tmp_path_factory.mktemp("brief")), tables=1)
+def valid_config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The content of a valid worker configuration."""
+    local = prepare(Path(tmp_path_factory.mktemp("config")), tables=1)
     content = {
         "job": Job.read(local.job_path).model_dump(mode="json"),
         "name": "shop",
@@ -34,7 +34,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "run": "",
         "this_run": "ab",
     }
-    _, plan = parse_message(WorkerConfig, "head", json.dumps(content).encode()).make_training_plan()
+    _, plan = parse_message(
+        WorkerConfig, "coordinator", json.dumps(content).encode()
+    ).make_training_plan()
     assert plan.n_samples == 40
     return content
 
@@ -43,8 +45,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ("key", "value"),
     [
         ("samples", -7),
-        ("samples", 36_409_720_710),  # to plan for so many took seven gigabytes
-        ("samples", 1 << 53),  # and for so many could not be done
+        ("samples", 36_409_720_710),  # a plan for so many rows took seven gigabytes
+        ("samples", 1 << 53),  # a plan for so many rows failed
         ("tables", 1 << 53),
         ("features", [["a", "bank"]]),
         ("features", [["a", "bank"], ["d", "moon"]]),
@@ -56,16 +58,16 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ("job", {}),
     ],
 )
-def test_a_brief_that_cannot_be(told: dict[str, Any], key: str, value: object) -> None:
-    content = json.dumps({**told, key: value}).encode()
-    with pytest.raises(PeerMisbehavedError, match=r"^head: stated nonsense: "):
-        parse_message(WorkerConfig, "head", content)
+def test_invalid_config_is_rejected(valid_config: dict[str, Any], key: str, value: object) -> None:
+    content = json.dumps({**valid_config, key: value}).encode()
+    with pytest.raises(PeerMisbehavedError, match=r"^coordinator: stated nonsense: "):
+        parse_message(WorkerConfig, "coordinator", content)
 
 
-def test_more_rows_than_there_are() -> None:
-    channels = create_memory_channels(["head", "worker1"])
+def test_too_many_row_numbers_are_rejected() -> None:
+    channels = create_memory_channels(["coordinator", "worker1"])
     for _ in range(2):
-        send_row_numbers(channels["head"], "worker1", np.arange(3))
-    assert receive_row_numbers(channels["worker1"], "head", 3).tolist() == [0, 1, 2]
-    with pytest.raises(PeerMisbehavedError, match=r"^head: announced 3 rows of 2$"):
-        receive_row_numbers(channels["worker1"], "head", 2)
+        send_row_numbers(channels["coordinator"], "worker1", np.arange(3))
+    assert receive_row_numbers(channels["worker1"], "coordinator", 3).tolist() == [0, 1, 2]
+    with pytest.raises(PeerMisbehavedError, match=r"^coordinator: announced 3 rows of 2$"):
+        receive_row_numbers(channels["worker1"], "coordinator", 2)

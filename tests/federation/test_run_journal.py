@@ -1,4 +1,4 @@
-"""What is kept of a run, and that keeping it never ends one."""
+"""The journal of a run, whose failures never end the run."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     return JournalReader(path).read_new_records()
 
 
-def test_what_is_told_is_kept(job: Job, tmp_path: Path) -> None:
-    tell = EventBus(discard_event)
-    with record_run(tmp_path, job, "bank", "train", tell, Path("job.toml")):
+def test_events_are_recorded(job: Job, tmp_path: Path) -> None:
+    bus = EventBus(discard_event)
+    with record_run(tmp_path, job, "bank", "train", bus, Path("job.toml")):
         for second in range(3):
             text = f"waiting for shop ({second} s)"
-            tell(Event("waiting", text, {"missing": ["shop"]}))
-        tell(Event("progress", "", {"level": 2}, is_transient=True))
-        tell(Event("connected", "", {"peers": ["shop", "dealer"]}))
-        tell(Event("done", "", {"seconds": 1.0}))
+            bus(Event("waiting", text, {"missing": ["shop"]}))
+        bus(Event("progress", "", {"level": 2}, is_transient=True))
+        bus(Event("connected", "", {"peers": ["shop", "dealer"]}))
+        bus(Event("done", "", {"seconds": 1.0}))
     found = lines(tmp_path)
     assert [line["event"] for line in found] == ["began", "waiting", "connected", "done"]
     began = found[0]
@@ -40,18 +40,18 @@ def test_what_is_told_is_kept(job: Job, tmp_path: Path) -> None:
     assert began["job_file"] == str(Path("job.toml").resolve())
     assert (began["participants"], began["dealers"]) == (["bank", "shop"], ["dealer"])
     (path,) = list_journals(tmp_path)
-    standing = JournalReader(path).read_new_progress()
-    assert standing is not None
-    assert standing["level"] == 2
+    progress = JournalReader(path).read_new_progress()
+    assert progress is not None
+    assert progress["level"] == 2
 
 
-def test_the_end_is_kept_however_it_comes(job: Job, tmp_path: Path) -> None:
-    lost = PeerLostError("shop", "the connection was lost", "table/level")
+def test_errors_and_interruptions_are_recorded(job: Job, tmp_path: Path) -> None:
+    error = PeerLostError("shop", "the connection was lost", "table/level")
     with (
         pytest.raises(PeerLostError),
         record_run(tmp_path / "lost", job, "bank", "train", EventBus(discard_event)),
     ):
-        raise lost
+        raise error
     last = lines(tmp_path / "lost")[-1]
     assert (last["event"], last["peer"], last["step"]) == ("error", "shop", "table/level")
     with (
@@ -62,7 +62,7 @@ def test_the_end_is_kept_however_it_comes(job: Job, tmp_path: Path) -> None:
     assert lines(tmp_path / "stopped")[-1]["event"] == "interrupted"
 
 
-def test_no_values_of_ours_in_a_trace(job: Job, tmp_path: Path) -> None:
+def test_local_values_are_not_recorded(job: Job, tmp_path: Path) -> None:
     def fail(secret: int) -> None:
         raise ZeroDivisionError
 
@@ -76,22 +76,22 @@ def test_no_values_of_ours_in_a_trace(job: Job, tmp_path: Path) -> None:
     assert "traceback" not in last
 
 
-def test_a_run_goes_on_without_a_record(
+def test_run_continues_if_the_journal_cannot_be_written(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Event] = []
+    events: list[Event] = []
     (tmp_path / "runs").write_text("a file where the folder should be")
-    with record_run(tmp_path, job, "bank", "train", EventBus(told.append)):
+    with record_run(tmp_path, job, "bank", "train", EventBus(events.append)):
         pass
-    assert "no record is kept of this run" in told[0].text
+    assert "no record is kept of this run" in events[0].text
 
-    tell = EventBus(discard_event)
-    with record_run(tmp_path / "other", job, "bank", "train", tell):
+    bus = EventBus(discard_event)
+    with record_run(tmp_path / "other", job, "bank", "train", bus):
 
-        def full(*_: object) -> None:
+        def fail(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("privet.storage.journal.os.write", full)
-        tell(Event("table", "", {}))
+        monkeypatch.setattr("privet.storage.journal.os.write", fail)
+        bus(Event("table", "", {}))
     monkeypatch.undo()
     assert [line["event"] for line in lines(tmp_path / "other")] == ["began"]

@@ -18,42 +18,42 @@ from privet.cli.app import app
 from tests.federation.harness import prepare
 
 
-def test_a_page_until_it_is_stopped(tmp_path: Path) -> None:
+def test_dashboard_serves_until_sigterm(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     command = local.make_command("bank", "ui", "--no-browser", "--log-format=json")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603
         assert process.stderr is not None
-        told = json.loads(process.stderr.readline())
-        assert told["event"] == "page"
-        address, _, token = told["url"].partition("#token=")
+        event = json.loads(process.stderr.readline())
+        assert event["event"] == "page"
+        address, _, token = event["url"].partition("#token=")
         assert address.startswith("http://127.0.0.1:")
         assert len(token) >= 32
-        with urllib.request.urlopen(address, timeout=20) as answer:  # noqa: S310
-            assert b"page.js" in answer.read()
+        with urllib.request.urlopen(address, timeout=20) as response:  # noqa: S310
+            assert b"page.js" in response.read()
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
         assert process.stderr.read() == ""
 
 
-def test_what_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_options_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local = prepare(tmp_path)
     party = f"--party={local.folder / 'bank' / 'party.toml'}"
 
-    def complaint(*options: str) -> str:
-        found = CliRunner().invoke(app, ["ui", *options, "--no-browser"])
-        assert found.exit_code != 0
-        return str(found.exception)
+    def invoke_error(*options: str) -> str:
+        result = CliRunner().invoke(app, ["ui", *options, "--no-browser"])
+        assert result.exit_code != 0
+        return str(result.exception)
 
-    assert "nowhere.toml" in complaint("--party=nowhere.toml")
-    assert "job.toml" in complaint(party, f"--job={tmp_path / 'no' / 'job.toml'}")
-    assert "is not HOST:PORT" in complaint(party, "--address=here")
-    assert "TLS takes both" in complaint(party, "--key=some.key")
+    assert "nowhere.toml" in invoke_error("--party=nowhere.toml")
+    assert "job.toml" in invoke_error(party, f"--job={tmp_path / 'no' / 'job.toml'}")
+    assert "is not HOST:PORT" in invoke_error(party, "--address=here")
+    assert "TLS takes both" in invoke_error(party, "--key=some.key")
     monkeypatch.setitem(sys.modules, "privet.dashboard.server", None)
-    assert "pip install 'privet[ui]'" in complaint(party)
+    assert "pip install 'privet[ui]'" in invoke_error(party)
 
 
-def test_three_pages_of_a_demonstration(tmp_path: Path) -> None:
-    """All is trained and predicted, explained to the shop, and ended by Ctrl-C."""
+def test_demo_runs_three_dashboards(tmp_path: Path) -> None:
+    """The demo trains, predicts, explains predictions to the shop, and ends by Ctrl-C."""
     folder = tmp_path / "demo"
     command = [sys.executable, "-m", "privet", "demo", "--ui", "--no-browser", "--tables=2"]
     with subprocess.Popen(  # noqa: S603
@@ -64,14 +64,14 @@ def test_three_pages_of_a_demonstration(tmp_path: Path) -> None:
             lines = [process.stdout.readline() for _ in range(3)]
             found = {line.split()[0] for line in lines if re.search(r"http://127.*#token=", line)}
             assert found == {"bank", "telecom", "shop"}
-            until = time.monotonic() + 90
+            deadline = time.monotonic() + 90
             while not (folder / "shop" / "predict.report.json").exists():
-                assert time.monotonic() < until
+                assert time.monotonic() < deadline
                 assert process.poll() is None
                 time.sleep(0.2)
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 0
         finally:
             process.kill()
-    head = (folder / "shop" / "predictions.csv").read_text().splitlines()[0]
-    assert "contribution of" in head
+    header = (folder / "shop" / "predictions.csv").read_text().splitlines()[0]
+    assert "contribution of" in header

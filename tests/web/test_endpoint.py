@@ -1,4 +1,4 @@
-"""The endpoint without a federation: what it refuses, what it tells, whom it does not let in."""
+"""The endpoint without a federation: invalid requests, responses, limits and access control."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from privet.federation.serving.request_queue import PredictionRequest, RequestQu
 from privet.spec.column_types import ColumnType
 from privet.transport.tls import create_identity
 from privet.web import limits
-from privet.web import schema as asked
-from tests.web.asking import ENCODERS, JSON, ask, endpoint, get, post
+from privet.web import schema as web_schema
+from tests.web.client import ENCODERS, JSON, endpoint, get, post, send_request
 
 TOKEN = "0123456789abcdef"  # noqa: S105
 
 
-class Answering(RequestQueue):
-    """A queue whose requests are answered by a thread of ours, with the length of each id."""
+class AnsweringQueue(RequestQueue):
+    """Queue in which a thread answers each request with the length of each id."""
 
-    def __init__(self, **terms: Any) -> None:
-        super().__init__(**terms)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
         self.set_available(["bank", "dealer"])
         self.model_id = "some model"
         self.pause = threading.Event()
@@ -55,8 +55,8 @@ class Answering(RequestQueue):
 
 
 @pytest.fixture
-def queue() -> Answering:
-    return Answering()
+def queue() -> AnsweringQueue:
+    return AnsweringQueue()
 
 
 @pytest.fixture
@@ -80,7 +80,9 @@ def secret(tmp_path: Path) -> str:
         ("/ready", {"ids": ["a"]}, 405),
     ],
 )
-def test_bad_requests(queue: Answering, path: str, body: Any, code: int) -> None:
+def test_invalid_requests_are_rejected(
+    queue: AnsweringQueue, path: str, body: Any, code: int
+) -> None:
     with endpoint(queue, most_rows=5) as port:
         status, answer = post(port, body, path)
         assert post(port, {"ids": ["abc"]}) == (200, {"predictions": [3.0]})
@@ -88,7 +90,7 @@ def test_bad_requests(queue: Answering, path: str, body: Any, code: int) -> None
     assert answer["error"]
 
 
-def test_rows_that_come_with_a_request(queue: Answering) -> None:
+def test_inline_rows(queue: AnsweringQueue) -> None:
     rows = [
         {"id": "a", "age": 40, "since": "1970-01-03", "colour": "blue"},
         {"id": "b", "age": 1.5, "since": "1970-01-02", "colour": "green"},
@@ -101,9 +103,9 @@ def test_rows_that_come_with_a_request(queue: Answering) -> None:
         assert post(port, {"rows": [{**rows[0], "age": None}]}) == (200, {"predictions": [3.0]})
 
 
-def test_answers_are_encoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Byte for byte what they are in one go; no piece has more than some rows."""
-    monkeypatch.setattr(asked, "_PIECE", 3)
+def test_responses_are_encoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pieces join to the same bytes; no piece has more rows than the limit."""
+    monkeypatch.setattr(web_schema, "_PIECE", 3)
     numbers = np.array([1.0, 0.1, 1e-300, -2.5, 1e22, 3.0, 1 / 3])
     answer = {
         "classes": ["nö", 'a "yes"'],
@@ -119,20 +121,22 @@ def test_answers_are_encoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
             return {key: plain(each) for key, each in value.items()}
         return value.tolist() if isinstance(value, np.ndarray) else value
 
-    pieces = list(asked.iter_json(answer))
+    pieces = list(web_schema.iter_json(answer))
     assert b"".join(pieces) == JSONResponse(plain(answer)).body
     assert max(piece.count(b",") for piece in pieces) <= 6  # of three rows of two classes
     with pytest.raises(ValueError, match="not JSON compliant"):
-        list(asked.iter_json({"predictions": np.array([np.nan])}))
+        list(web_schema.iter_json({"predictions": np.array([np.nan])}))
 
 
-def test_an_answer_of_many_rows(queue: Answering) -> None:
+def test_response_with_many_rows(queue: AnsweringQueue) -> None:
     ids = [str(number) for number in range(25_000)]
     with endpoint(queue) as port:
-        found = ask(port, "POST", "/predict", json.dumps({"ids": ids}).encode(), Content_Type=JSON)
+        found = send_request(
+            port, "POST", "/predict", json.dumps({"ids": ids}).encode(), Content_Type=JSON
+        )
     assert found.headers["Content-Type"] == JSON
     assert int(found.headers["Content-Length"]) == len(found.body)
-    assert found.told == {"predictions": [float(len(each)) for each in ids]}
+    assert found.content == {"predictions": [float(len(each)) for each in ids]}
 
 
 @pytest.mark.parametrize(
@@ -157,17 +161,19 @@ def test_an_answer_of_many_rows(queue: Answering) -> None:
         ({"colour": {}}, "rows: row 1: 'colour' is {}: write text, "),
     ],
 )
-def test_rows_that_cannot_be(queue: Answering, change: dict[str, Any], complaint: str) -> None:
+def test_invalid_inline_rows_are_rejected(
+    queue: AnsweringQueue, change: dict[str, Any], complaint: str
+) -> None:
     row = {"id": "a", "age": 40, "since": "1970-01-03", "colour": "blue"}
     with endpoint(queue) as port:
         status, answer = post(port, {"rows": [{**row, **change}]})
         assert status == 400
         assert complaint in answer["error"]
-        # Whoever asks can change neither party.toml nor the table.
+        # A client can change neither party.toml nor the table.
         for word in ("categorical", "types", "missing =", "declar", "decimal", "the table", ".str"):
             assert word not in answer["error"]
-        lacking = {key: cell for key, cell in row.items() if key != "since"}
-        assert post(port, {"rows": [lacking]}) == (
+        incomplete = {key: cell for key, cell in row.items() if key != "since"}
+        assert post(port, {"rows": [incomplete]}) == (
             400,
             {"error": "row 1: 'since' is required; null where it is missing"},
         )
@@ -176,7 +182,7 @@ def test_rows_that_cannot_be(queue: Answering, change: dict[str, Any], complaint
         assert post(port, {"rows": [row], "ids": ["a"]})[0] == 400
 
 
-def test_advice_is_for_whoever_asks(queue: Answering) -> None:
+def test_error_advice_is_for_the_client(queue: AnsweringQueue) -> None:
     row = {"id": "a", "age": 40, "since": "1970-01-03", "colour": "blue"}
     with endpoint(queue) as port:
         for change, advice in (
@@ -185,44 +191,48 @@ def test_advice_is_for_whoever_asks(queue: Answering) -> None:
             ({"since": 3}, ": write text, as 2020-12-31, or null where it is missing"),
         ):
             assert post(port, {"rows": [{**row, **change}]})[1]["error"].endswith(advice)
-    kinds = {"yes": ColumnType("boolean"), "at": ColumnType("time", "%H:%M")}
-    encoders = tuple(Encoder(name, kind) for name, kind in kinds.items())
+    column_types = {"yes": ColumnType("boolean"), "at": ColumnType("time", "%H:%M")}
+    encoders = tuple(Encoder(name, column_type) for name, column_type in column_types.items())
     with endpoint(queue, encoders=encoders) as port:
         for change, advice in (
             ({"yes": "perhaps"}, "; write true or false, or null where it is missing"),
             ({"at": "noon"}, "; write text of the form %H:%M, or null where it is missing"),
         ):
-            given = {"id": "a", "yes": True, "at": "12:00", **change}
-            assert post(port, {"rows": [given]})[1]["error"].endswith(advice)
+            row_sent = {"id": "a", "yes": True, "at": "12:00", **change}
+            assert post(port, {"rows": [row_sent]})[1]["error"].endswith(advice)
 
 
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [("GET", "/predict", "POST"), ("PUT", "/predict", "POST"), ("POST", "/ready", "GET, HEAD")],
 )
-def test_another_method(queue: Answering, method: str, path: str, allowed: str) -> None:
+def test_unsupported_methods_are_rejected(
+    queue: AnsweringQueue, method: str, path: str, allowed: str
+) -> None:
     with endpoint(queue) as port:
-        answer = ask(port, method, path, b"{}" if method != "GET" else None, Content_Type=JSON)
+        answer = send_request(
+            port, method, path, b"{}" if method != "GET" else None, Content_Type=JSON
+        )
     assert answer.status == 405
     assert sorted(answer.headers["Allow"].split(", ")) == allowed.split(", ")
-    assert answer.told["error"].endswith(f", and not {method}")
+    assert answer.content["error"].endswith(f", and not {method}")
 
 
 @pytest.mark.parametrize(
-    ("count", "words"), [(1, "1 id is not known"), (2, "2 ids are not known to all participants")]
+    ("count", "start"), [(1, "1 id is not known"), (2, "2 ids are not known to all participants")]
 )
-def test_ids_that_are_not_known(count: int, words: str) -> None:
-    class Lacking(Answering):
+def test_unknown_ids_are_reported(count: int, start: str) -> None:
+    class RejectingQueue(AnsweringQueue):
         def submit(self, request: PredictionRequest) -> None:
             request.unknown_ids = {each: [] for each in request.ids if isinstance(each, str)}
             request.mark_done()
 
-    with endpoint(Lacking()) as port:
+    with endpoint(RejectingQueue()) as port:
         status, answer = post(port, {"ids": list("ab"[:count])})
-    assert (status, answer["error"].startswith(words)) == (404, True)
+    assert (status, answer["error"].startswith(start)) == (404, True)
 
 
-def test_a_port_that_is_taken(queue: Answering) -> None:
+def test_used_port_is_reported(queue: AnsweringQueue) -> None:
     with (
         endpoint(queue) as port,
         pytest.raises(UnavailableError, match=f"cannot listen on 127.0.0.1:{port}"),
@@ -231,79 +241,79 @@ def test_a_port_that_is_taken(queue: Answering) -> None:
         pass
 
 
-def test_ready_and_alive_are_apart() -> None:
+def test_readiness_and_liveness_differ() -> None:
     queue = RequestQueue()
     with endpoint(queue, {"job": "rehearsal"}) as port:
         assert get(port, "/live") == (200, {"status": "ok"})
-        answer = ask(port, "GET", "/ready")
-        assert (answer.status, answer.told) == (503, {"status": "waiting"})
+        answer = send_request(port, "GET", "/ready")
+        assert (answer.status, answer.content) == (503, {"status": "waiting"})
         assert int(answer.headers["Retry-After"]) > 0
         queue.set_available(["bank"])
         assert get(port, "/ready") == (200, {"status": "ok"})
-        status, told = get(port, "/health")
-        assert (status, told["job"], told["peers"]) == (200, "rehearsal", {"bank": True})
+        status, content = get(port, "/health")
+        assert (status, content["job"], content["peers"]) == (200, "rehearsal", {"bank": True})
         queue.set_unavailable("bank was lost")
         assert get(port, "/ready")[0] == 503
         assert get(port, "/live")[0] == 200
 
 
-def test_while_the_federation_is_not_there_it_says_so_at_once() -> None:
+def test_disconnected_federation_answers_503_immediately() -> None:
     with endpoint(RequestQueue()) as port:
         started = time.monotonic()
-        answer = ask(port, "POST", "/predict", b'{"ids": ["a"]}', Content_Type=JSON)
+        answer = send_request(port, "POST", "/predict", b'{"ids": ["a"]}', Content_Type=JSON)
         assert time.monotonic() - started < 2
-    assert (answer.status, answer.told) == (503, {"error": "waiting for the other participants"})
+    assert (answer.status, answer.content) == (503, {"error": "waiting for the other participants"})
     assert int(answer.headers["Retry-After"]) > 0
 
 
-def test_a_request_has_a_deadline(queue: Answering) -> None:
+def test_a_request_has_a_deadline(queue: AnsweringQueue) -> None:
     queue.pause.clear()
     with endpoint(queue, deadline=0.2) as port:
         status, answer = post(port, {"ids": ["a"]})
         assert (status, answer["error"][:26]) == (504, "not answered within 0.2 s:")
-        # The first was taken; this one waits, and does not after its time.
+        # The first is in progress; this one is queued, and withdrawn at its deadline.
         assert post(port, {"ids": ["b"]})[0] == 504
         assert queue.n_queued == 0
         queue.pause.set()
 
 
-def test_too_many_that_wait(queue: Answering) -> None:
-    queue = Answering(max_queued=1)
+def test_full_queue_rejects_requests(queue: AnsweringQueue) -> None:
+    queue = AnsweringQueue(max_queued=1)
     queue.pause.clear()
     with endpoint(queue) as port:
-        asking = [threading.Thread(target=post, args=(port, {"ids": ["a"]})) for _ in range(2)]
-        for thread in asking:  # one is taken, one waits
+        threads = [threading.Thread(target=post, args=(port, {"ids": ["a"]})) for _ in range(2)]
+        for thread in threads:  # one is in progress, one is queued
             thread.start()
             time.sleep(0.2)
-        answer = ask(port, "POST", "/predict", b'{"ids": ["a"]}', Content_Type=JSON)
+        answer = send_request(port, "POST", "/predict", b'{"ids": ["a"]}', Content_Type=JSON)
         assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
-        assert "1 requests wait already" in answer.told["error"]
+        assert "1 requests wait already" in answer.content["error"]
         queue.pause.set()
-        for thread in asking:
+        for thread in threads:
             thread.join(20)
 
 
-def test_too_often(queue: Answering) -> None:
+def test_rate_limit(queue: AnsweringQueue) -> None:
     with endpoint(queue, most_per_second=3) as port:
         codes = [post(port, {"ids": ["a"]})[0] for _ in range(5)]
         assert codes[:3] == [200] * 3
         assert 429 in codes
-        assert get(port, "/ready")[0] == 200  # as often as anybody likes
+        assert get(port, "/ready")[0] == 200  # without a limit
         time.sleep(0.5)
         assert post(port, {"ids": ["a"]})[0] == 200
 
 
-def test_only_json_is_taken(queue: Answering) -> None:
+def test_only_json_is_accepted(queue: AnsweringQueue) -> None:
     body = b'{"ids": ["a"]}'
     with endpoint(queue) as port:
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-            assert ask(port, "POST", "/predict", body, Content_Type=kind).status == 415
-        assert ask(port, "POST", "/predict", body).status == 415
+            assert send_request(port, "POST", "/predict", body, Content_Type=kind).status == 415
+        assert send_request(port, "POST", "/predict", body).status == 415
         kind = "Application/JSON; charset=utf-8"
-        assert ask(port, "POST", "/predict", body, Content_Type=kind).status == 200
+        assert send_request(port, "POST", "/predict", body, Content_Type=kind).status == 200
 
 
-def test_a_page_elsewhere_is_not_answered(queue: Answering) -> None:
+def test_other_hosts_and_origins_are_rejected(queue: AnsweringQueue) -> None:
     body = {"ids": ["a"]}
     with endpoint(queue, hosts=["desk.example"], origins=["https://page.example"]) as port:
         for host in (f"evil.example:{port}", "evil.example", "", "[::2]", "127.0.0.1.evil.example"):
@@ -318,7 +328,7 @@ def test_a_page_elsewhere_is_not_answered(queue: Answering) -> None:
             assert post(port, body, Origin=origin)[0] == 200
 
 
-def test_a_token(queue: Answering, secret: str) -> None:
+def test_token_is_required(queue: AnsweringQueue, secret: str) -> None:
     body = {"ids": ["a"]}
     with endpoint(queue, token=secret) as port:
         for shown in ("", "Bearer", f"Basic {TOKEN}", f"Bearer {TOKEN}0", f"Bearer {TOKEN[:-1]}"):
@@ -327,11 +337,11 @@ def test_a_token(queue: Answering, secret: str) -> None:
         assert post(port, body, Authorization=f"Bearer {TOKEN}")[0] == 200
         assert [get(port, path)[0] for path in ("/live", "/ready")] == [200, 200]
         for path in ("/health", "/metrics", "/docs", "/openapi.json"):
-            assert ask(port, "GET", path).status == 401
-            assert ask(port, "GET", path, Authorization=f"bearer {TOKEN}").status == 200
+            assert send_request(port, "GET", path).status == 401
+            assert send_request(port, "GET", path, Authorization=f"bearer {TOKEN}").status == 200
 
 
-def test_beyond_this_machine_there_is_a_token(queue: Answering, secret: str) -> None:
+def test_public_address_requires_a_token(queue: AnsweringQueue, secret: str) -> None:
     with pytest.raises(ParameterError, match=r"token: 0\.0\.0\.0:8000 can be asked from other"):
         EndpointConfig(address="0.0.0.0:8000")
     with endpoint(queue, address="0.0.0.0:0", token=secret) as port:
@@ -345,32 +355,35 @@ def test_beyond_this_machine_there_is_a_token(queue: Answering, secret: str) -> 
         EndpointConfig(token=secret).read_token()
 
 
-def with_keys(folder: Path) -> tuple[ssl.SSLContext, dict[str, Any]]:
-    """Return how to trust an endpoint, and what it has to be trusted for."""
-    ours = create_identity("shop", folder)
-    files: dict[str, Any] = {"certificate": str(ours.certificate_file), "key": str(ours.key_file)}
+def make_tls_files(folder: Path) -> tuple[ssl.SSLContext, dict[str, Any]]:
+    """Return an SSL context that trusts an endpoint, and the endpoint's settings."""
+    identity = create_identity("shop", folder)
+    files: dict[str, Any] = {
+        "certificate": str(identity.certificate_file),
+        "key": str(identity.key_file),
+    }
     context = ssl.create_default_context(cafile=files["certificate"])
     context.check_hostname = False
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context, files
 
 
-def test_tls(queue: Answering, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    context, files = with_keys(tmp_path)
+def test_tls(queue: AnsweringQueue, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    context, files = make_tls_files(tmp_path)
     with endpoint(queue, **files) as port:
         body = b'{"ids": ["a"]}'
-        answer = ask(port, "POST", "/predict", body, context=context, Content_Type=JSON)
-        assert (answer.status, answer.told) == (200, {"predictions": [1.0]})
+        answer = send_request(port, "POST", "/predict", body, context=context, Content_Type=JSON)
+        assert (answer.status, answer.content) == (200, {"predictions": [1.0]})
         with pytest.raises(OSError, match=r".*"):
-            ask(port, "GET", "/live")
+            send_request(port, "GET", "/live")
         context.maximum_version = ssl.TLSVersion.TLSv1_2
-        assert ask(port, "GET", "/live", context=context).status == 200
+        assert send_request(port, "GET", "/live", context=context).status == 200
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
         with pytest.raises(ssl.SSLError):
-            ask(port, "GET", "/live", context=context)
-    assert not caplog.records  # what clients do wrong is not told
+            send_request(port, "GET", "/live", context=context)
+    assert not caplog.records  # errors of clients are not logged
     with pytest.raises(ParameterError, match="TLS takes both"):
         EndpointConfig(key="shop.key")
     with (
@@ -381,34 +394,34 @@ def test_tls(queue: Answering, tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 
 @contextlib.contextmanager
-def line(port: int, said: bytes = b"") -> Iterator[socket.socket]:
+def connect(port: int, sent: bytes = b"") -> Iterator[socket.socket]:
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
-        connection.sendall(said)
+        connection.sendall(sent)
         yield connection
 
 
-def heard(connection: socket.socket) -> bytes:
-    """Return all that comes until the other side hangs up."""
-    found = b""
+def read_to_end(connection: socket.socket) -> bytes:
+    """Return all bytes until the peer closes the connection."""
+    received = b""
     with contextlib.suppress(ConnectionResetError):
         while piece := connection.recv(1 << 16):
-            found += piece
-    return found
+            received += piece
+    return received
 
 
-def next_answer(connection: socket.socket) -> bytes:
-    """Return one answer, and leave the connection as it is."""
-    found = b""
-    while b"\r\n\r\n" not in found:
-        found += connection.recv(1 << 16)
-    head, _, body = found.partition(b"\r\n\r\n")
+def read_response(connection: socket.socket) -> bytes:
+    """Return one response, and keep the connection open."""
+    response = b""
+    while b"\r\n\r\n" not in response:
+        response += connection.recv(1 << 16)
+    head, _, body = response.partition(b"\r\n\r\n")
     (length,) = re.findall(rb"content-length: ([0-9]+)", head)
     while len(body) < int(length):
         body += connection.recv(1 << 16)
-    return found
+    return response
 
 
-HIDDEN = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LIVE_REQUEST = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.mark.parametrize(
@@ -422,41 +435,44 @@ HIDDEN = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
     ],
 )
 @pytest.mark.parametrize("chunked", [False, True])
-def test_no_body_becomes_the_next_request(queue: Answering, head: bytes, chunked: bool) -> None:
-    """Whoever is refused leaves a body behind, and that is all it is."""
-    framed = (
-        b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(HIDDEN), HIDDEN)
+def test_rejected_body_is_not_parsed_as_a_request(
+    queue: AnsweringQueue, head: bytes, chunked: bool
+) -> None:
+    """The body of a rejected request may contain a request, which must not be answered."""
+    framed_body = (
+        b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n"
+        % (len(LIVE_REQUEST), LIVE_REQUEST)
         if chunked
-        else b"Content-Length: %d\r\n\r\n%s" % (len(HIDDEN), HIDDEN)
+        else b"Content-Length: %d\r\n\r\n%s" % (len(LIVE_REQUEST), LIVE_REQUEST)
     )
     last = b"GET /live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    with endpoint(queue) as port, line(port, head + framed + last) as connection:
-        answers = heard(connection).count(b"HTTP/1.1 ")
-    assert answers == 2  # to the refused one and to the last, and to nothing inside the first
+    with endpoint(queue) as port, connect(port, head + framed_body + last) as connection:
+        answers = read_to_end(connection).count(b"HTTP/1.1 ")
+    assert answers == 2  # to the rejected and the last one, and not to the hidden one
 
 
-def test_two_lengths_are_no_request(queue: Answering) -> None:
-    said = (
+def test_conflicting_lengths_are_rejected(queue: AnsweringQueue) -> None:
+    sent = (
         b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n"
-        b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + HIDDEN
+        b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + LIVE_REQUEST
     )
-    with endpoint(queue) as port, line(port, said) as connection:
-        answer = heard(connection)
+    with endpoint(queue) as port, connect(port, sent) as connection:
+        answer = read_to_end(connection)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.count(b"HTTP/1.1") == 1
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_a_body_that_is_too_long(queue: Answering, declared: bool) -> None:
+def test_too_long_body_is_rejected(queue: AnsweringQueue, declared: bool) -> None:
     body = b" " * 300_000
     head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     framed = b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
     if not declared:
         framed = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
-    with endpoint(queue, most_bytes=1000) as port, line(port, head + framed) as connection:
-        assert next_answer(connection).startswith(b"HTTP/1.1 413 ")
-        connection.sendall(HIDDEN)
-        assert next_answer(connection).startswith(b"HTTP/1.1 200 ")
+    with endpoint(queue, most_bytes=1000) as port, connect(port, head + framed) as connection:
+        assert read_response(connection).startswith(b"HTTP/1.1 413 ")
+        connection.sendall(LIVE_REQUEST)
+        assert read_response(connection).startswith(b"HTTP/1.1 200 ")
 
 
 def _chunked(size: int, chunk: int) -> list[bytes]:
@@ -466,8 +482,8 @@ def _chunked(size: int, chunk: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("sends", ["at once", "by chunk", "end with last", "by 8,000 bytes"])
-def test_bodies_about_as_long_as_may_be_are_answered(queue: Answering, sends: str) -> None:
-    """However they are cut: the piece that is too much may be the last, and nothing follows it."""
+def test_bodies_near_the_size_limit_are_answered(queue: AnsweringQueue, sends: str) -> None:
+    """For all ways to split them: the piece above the limit can be the last one."""
     head = (
         b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Transfer-Encoding: chunked\r\n\r\n"
@@ -483,93 +499,93 @@ def test_bodies_about_as_long_as_may_be_are_answered(queue: Answering, sends: st
                 elif sends == "by 8,000 bytes":
                     whole = b"".join(pieces)
                     pieces = [whole[at : at + 8000] for at in range(0, len(whole), 8000)]
-                with line(port) as connection:
+                with connect(port) as connection:
                     connection.settimeout(5)
                     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     for piece in pieces:
                         connection.sendall(piece)
                         time.sleep(0.002)
                     code = b"400" if size <= 100_000 else b"413"
-                    answer = next_answer(connection)
+                    answer = read_response(connection)
                     assert answer.startswith(b"HTTP/1.1 " + code), (size, chunk)
-                    connection.sendall(HIDDEN)
-                    assert next_answer(connection).startswith(b"HTTP/1.1 200 "), (size, chunk)
+                    connection.sendall(LIVE_REQUEST)
+                    assert read_response(connection).startswith(b"HTTP/1.1 200 "), (size, chunk)
 
 
-def test_a_head_without_an_end(queue: Answering) -> None:
-    said = b"GET /live HTTP/1.1\r\nX-More: " + b"x" * (1 << 15)
-    with endpoint(queue) as port, line(port, said) as connection:
-        assert heard(connection).startswith(b"HTTP/1.1 431 ")
+def test_too_long_headers_are_rejected(queue: AnsweringQueue) -> None:
+    sent = b"GET /live HTTP/1.1\r\nX-More: " + b"x" * (1 << 15)
+    with endpoint(queue) as port, connect(port, sent) as connection:
+        assert read_to_end(connection).startswith(b"HTTP/1.1 431 ")
 
 
-def test_whoever_is_too_slow_is_hung_up_on(
-    queue: Answering, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_requests_are_closed(queue: AnsweringQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "RECEIVE_TIMEOUT_SECONDS", 0.5)
     head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    for said in (b"", b"GET /li", head + b"Content-Length: 20\r\n\r\n{"):
-        with endpoint(queue) as port, line(port, said) as connection:
-            assert heard(connection).startswith(b"HTTP/1.1 408 ")
+    for sent in (b"", b"GET /li", head + b"Content-Length: 20\r\n\r\n{"):
+        with endpoint(queue) as port, connect(port, sent) as connection:
+            assert read_to_end(connection).startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_connection_is_kept_between_requests(
-    queue: Answering, monkeypatch: pytest.MonkeyPatch
+    queue: AnsweringQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "RECEIVE_TIMEOUT_SECONDS", 0.5)
-    with endpoint(queue) as port, line(port) as connection:
+    with endpoint(queue) as port, connect(port) as connection:
         for _ in range(2):
-            connection.sendall(HIDDEN)
-            assert next_answer(connection).startswith(b"HTTP/1.1 200 ")
+            connection.sendall(LIVE_REQUEST)
+            assert read_response(connection).startswith(b"HTTP/1.1 200 ")
             time.sleep(2.1)
 
 
-def test_slow_clients_do_not_keep_others_out(queue: Answering) -> None:
-    """1,500 that send half a request, which is more than may be connected."""
+def test_slow_clients_do_not_block_others(queue: AnsweringQueue) -> None:
+    """1,500 clients send half a request; this is above the connection limit."""
     head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(endpoint(queue))
         slow = []
         for number in range(1500):
-            said = b"GET /rea" if number % 2 else head + b"Content-Length: 20\r\n\r\n{"
-            slow.append(stack.enter_context(line(port, said)))
+            sent = b"GET /rea" if number % 2 else head + b"Content-Length: 20\r\n\r\n{"
+            slow.append(stack.enter_context(connect(port, sent)))
         for _ in range(3):
             started = time.monotonic()
             assert get(port, "/ready")[0] == 200
             assert post(port, {"ids": ["abc"]}) == (200, {"predictions": [3.0]})
             assert time.monotonic() - started < 2
-        assert heard(slow[0]).startswith(b"HTTP/1.1 408 ")
+        assert read_to_end(slow[0]).startswith(b"HTTP/1.1 408 ")
 
 
-def test_nor_do_those_that_never_agree_on_tls(queue: Answering, tmp_path: Path) -> None:
-    context, files = with_keys(tmp_path)
+def test_unfinished_tls_handshakes_do_not_block_others(
+    queue: AnsweringQueue, tmp_path: Path
+) -> None:
+    context, files = make_tls_files(tmp_path)
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(endpoint(queue, most_connections=50, **files))
         for _ in range(300):
-            stack.enter_context(line(port))
+            stack.enter_context(connect(port))
         started = time.monotonic()
-        assert ask(port, "GET", "/ready", context=context).status == 200
+        assert send_request(port, "GET", "/ready", context=context).status == 200
         assert time.monotonic() - started < 2
 
 
-def test_when_all_connections_are_busy_one_more_is_told(queue: Answering) -> None:
+def test_connection_limit_answers_429(queue: AnsweringQueue) -> None:
     queue.pause.clear()
     body = b'{"ids": ["a"]}'
-    said = (
+    sent = (
         b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
     )
-    with endpoint(queue, most_connections=2) as port, line(port, said), line(port, said):
+    with endpoint(queue, most_connections=2) as port, connect(port, sent), connect(port, sent):
         time.sleep(0.3)
-        with line(port) as third:
-            assert heard(third).startswith(b"HTTP/1.1 429 ")
+        with connect(port) as third:
+            assert read_to_end(third).startswith(b"HTTP/1.1 429 ")
         queue.pause.set()
 
 
-def test_metrics(queue: Answering) -> None:
+def test_metrics(queue: AnsweringQueue) -> None:
     with endpoint(queue) as port:
         post(port, {"ids": ["a", "b"]})
         post(port, {"ids": []})
-        answer = ask(port, "GET", "/metrics")
+        answer = send_request(port, "GET", "/metrics")
     assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     lines = answer.body.decode().splitlines()
     found = dict(each.rsplit(" ", 1) for each in lines if not each.startswith("#"))
@@ -586,7 +602,7 @@ def test_metrics(queue: Answering) -> None:
     }.items():
         assert found[name] == value, name
     assert {float(value) >= 0 for value in found.values()} == {True}
-    # Every family says what it is, once, before its samples.
+    # Every family has one HELP and one TYPE line before its samples.
     kinds = [each.split()[2] for each in lines if each.startswith("# TYPE")]
     helps = [each.split()[2] for each in lines if each.startswith("# HELP")]
     assert kinds == helps == list(dict.fromkeys(kinds))
@@ -596,40 +612,40 @@ def test_metrics(queue: Answering) -> None:
         assert stem in kinds or any(stem.removesuffix(end) in kinds for end in histogram)
 
 
-def test_the_endpoint_describes_itself(queue: Answering, secret: str) -> None:
-    shown: dict[str, Any] = {"Authorization": f"Bearer {TOKEN}"}
+def test_openapi_document_and_docs_page(queue: AnsweringQueue, secret: str) -> None:
+    headers: dict[str, Any] = {"Authorization": f"Bearer {TOKEN}"}
     with endpoint(queue, {"job": "<churn>"}, parts=["table", "row"], token=secret) as port:
-        _, told = get(port, "/openapi.json", **shown)
-        answer = ask(port, "GET", "/docs", **shown)
-    assert told["openapi"].startswith("3.")
-    schema = told["paths"]["/predict"]["post"]["requestBody"]["content"][JSON]["schema"]
+        _, document = get(port, "/openapi.json", **headers)
+        answer = send_request(port, "GET", "/docs", **headers)
+    assert document["openapi"].startswith("3.")
+    schema = document["paths"]["/predict"]["post"]["requestBody"]["content"][JSON]["schema"]
     assert schema["properties"]["ids"]["items"]["maxItems"] == 2
     assert "explain" not in schema["properties"]
     row = schema["properties"]["rows"]["items"]
     assert row["required"] == ["id", "age", "since", "colour"]
     assert row["properties"]["since"]["description"] == "2020-12-31"
-    assert told["paths"]["/ready"]["get"]["security"] == []
+    assert document["paths"]["/ready"]["get"]["security"] == []
     text = answer.body.decode()
     assert "Predictions of &lt;churn&gt;" in text
-    for path in told["paths"]:
+    for path in document["paths"]:
         assert f"<code>{path}</code>" in text
-    # Nothing is loaded from anywhere, and nothing runs.
+    # The page loads no resources and runs no scripts.
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
     assert not [word for word in ("<script", "src=", "href=", "url(", "@import") if word in text]
 
 
-def test_errors_of_ours_are_no_secret_of_the_log(queue: Answering) -> None:
-    """One that nobody expected is told by the log, and the client is told that there was one."""
-    told: list[str] = []
+def test_internal_errors_are_logged(queue: AnsweringQueue) -> None:
+    """An unexpected error is logged in full, and the client receives a general error."""
+    texts: list[str] = []
 
-    def broken(request: PredictionRequest) -> None:
+    def fail(request: PredictionRequest) -> None:
         raise RuntimeError("no more")
 
-    queue.submit = broken  # type: ignore[method-assign]
-    with endpoint(queue, tell=lambda event: told.append(event.text)) as port:
+    queue.submit = fail  # type: ignore[method-assign]
+    with endpoint(queue, emit=lambda event: texts.append(event.text)) as port:
         status, answer = post(port, {"ids": ["a"]})
     assert (status, json.dumps(answer)) == (
         500,
         '{"error": "an error that nobody expected: please report it"}',
     )
-    assert "RuntimeError: no more" in "".join(told)
+    assert "RuntimeError: no more" in "".join(texts)

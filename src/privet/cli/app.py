@@ -1,7 +1,7 @@
 """The `privet` application: all commands, and the exit code of each kind of error.
 
-A command is imported when somebody runs it or asks for its help. Listing commands and completing
-their names take no numpy, which would take longer than the rest.
+The module of a command is imported only when a user runs the command or requests its help, so that
+listing commands and completing their names do not import numpy, which would dominate the time.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from privet.errors import PrivetError
 from privet.version import __version__
 
 current_command: ContextVar[str] = ContextVar("command", default="")
-"""The command that this process was asked for."""
+"""The command that this process runs."""
 
 
 class CommandSpec(NamedTuple):
-    """A command, before it is imported."""
+    """A command whose module is not imported yet."""
 
     module: str
     summary: str
     """The first line of its docstring."""
     examples: tuple[str, ...] = ()
-    """As somebody would type it."""
+    """Command lines for the help."""
 
 
 COMMAND_SPECS = {
@@ -166,15 +166,15 @@ COMMAND_SPECS = {
 
 
 def format_epilog(*examples: str) -> str:
-    """Return the end of a command's help."""
+    """Return the examples at the end of a command's help."""
     return "\n\n".join(["For example:", *examples])
 
 
 class LazyCommands(TyperGroup):
-    """Commands of which only the one that is asked for is imported."""
+    """Group of commands that imports only the requested command."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that somebody typed."""
+        """Import the requested command, then resolve it."""
         if args and args[0] in COMMAND_SPECS:
             self.commands[args[0]] = import_command(args[0])
         return super().resolve_command(ctx, args)
@@ -182,23 +182,23 @@ class LazyCommands(TyperGroup):
 
 def import_command(name: str) -> Any:
     """Import a command."""
-    listed = COMMAND_SPECS[name]
-    found = getattr(import_module(f"privet.cli.{listed.module}"), name)
-    if not isinstance(found, typer.Typer):
-        alone = typer.Typer(add_completion=False)
-        alone.command(name, epilog=format_epilog(*listed.examples))(found)
-        found = alone
-    return typer.main.get_command(found)
+    spec = COMMAND_SPECS[name]
+    command = getattr(import_module(f"privet.cli.{spec.module}"), name)
+    if not isinstance(command, typer.Typer):
+        single = typer.Typer(add_completion=False)
+        single.command(name, epilog=format_epilog(*spec.examples))(command)
+        command = single
+    return typer.main.get_command(command)
 
 
 def register_commands(app: typer.Typer) -> None:
-    """Have an app know all commands by name and purpose."""
+    """Register the name and summary of all commands."""
 
     def placeholder() -> None:
-        """Stand for a command that is not imported yet."""
+        """Represent a command that is not imported yet."""
 
-    for name, listed in COMMAND_SPECS.items():
-        app.command(name, help=listed.summary)(placeholder)
+    for name, spec in COMMAND_SPECS.items():
+        app.command(name, help=spec.summary)(placeholder)
 
 
 app = typer.Typer(
@@ -212,7 +212,7 @@ register_commands(app)
 
 def main() -> None:
     """Run the command line and end the process with the documented exit code."""
-    # A service manager asks to end by SIGTERM, a person by Ctrl-C: it comes to the same.
+    # A service manager stops the process with SIGTERM, a user with Ctrl-C: both are handled alike.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     _prepare_streams()
     try:
@@ -222,19 +222,19 @@ def main() -> None:
             flush_stream(sys.stdout)
     except PrivetError as error:
         _exit_with_error(error)
-    except BrokenPipeError:  # a reader who has seen enough, as `head` does
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         sys.exit(1)
     except OSError as error:
         from privet.cli.console import wrap_os_error
 
         _exit_with_error(wrap_os_error(error))
-    finally:  # what is done is done: a signal that comes too late must not say otherwise
+    finally:  # a late signal must not change the exit code of finished work
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
 
 
 def _prepare_streams() -> None:
-    """Have streams that are there, though somebody closed them, and that take every name."""
+    """Replace closed standard streams, and escape characters that a stream cannot encode."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
@@ -244,17 +244,17 @@ def _prepare_streams() -> None:
 
 
 def flush_stream(stream: TextIO) -> None:
-    """Find out that a disk is full while somebody can be told, not when Python has ended."""
+    """Flush a stream now, so that a full disk is reported before the interpreter exits."""
     try:
         stream.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # for the rest of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # discards the rest
         raise
 
 
 def _exit_with_error(error: PrivetError) -> NoReturn:
     text = Text.assemble(("error: ", "bold red"), str(error))
-    with suppress(OSError):  # if nobody can be told, the exit code still says it
+    with suppress(OSError):  # without stderr, the exit code still reports the error
         Console(stderr=True).print(text, soft_wrap=True)
     with suppress(OSError):
         flush_stream(sys.stderr)

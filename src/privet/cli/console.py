@@ -1,4 +1,4 @@
-"""Showing what a running role tells: lines for people, JSON lines for machines, on stderr."""
+"""Display of events on stderr: lines of text for people, JSON lines for machines."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LogFormat = Annotated[
 
 @contextlib.contextmanager
 def open_event_bus(log_format: str) -> Iterator[EventBus]:
-    """Yield where events go. In JSON the last of them says how it ended, however it did.
+    """Yield an event bus that prints events; in JSON the last event always reports the outcome.
 
-    What is passing is no line of a log; people at a terminal see for how long we wait.
+    Transient events are not logged; a terminal shows them as a status line.
     """
     if log_format == "json":
         try:
@@ -48,19 +48,20 @@ def open_event_bus(log_format: str) -> Iterator[EventBus]:
 
         try:
             yield EventBus(display)
-        except KeyboardInterrupt as error:  # of everything else that ends it `main` tells
+        except KeyboardInterrupt as error:  # `main` reports all other errors
             last = make_failure_event(error)
             console.print(last.text)
             raise typer.Exit(last.fields["code"]) from None
 
 
 def wrap_os_error(error: OSError) -> UnavailableError:
-    """Return what the system refuses (a full disk, a name too long) as an error of ours."""
-    where = "" if error.filename is None else f"{quote_untrusted(error.filename, 200)}: "
-    return UnavailableError(f"{where}{error.strerror or error}")
+    """Wrap an operating system error (full disk, name too long) in a PrivetError."""
+    prefix = "" if error.filename is None else f"{quote_untrusted(error.filename, 200)}: "
+    return UnavailableError(f"{prefix}{error.strerror or error}")
 
 
 def _print_json(event: Event) -> None:
     if not event.is_transient:
-        sys.stderr.write(json.dumps(event.to_record()) + "\n")  # at once: other threads tell, too
+        # In a single call, since other threads write, too.
+        sys.stderr.write(json.dumps(event.to_record()) + "\n")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`privet ui` and `privet demo --ui`: the dashboard of one organisation, and of a demonstration."""
+"""`privet ui` and `privet demo --ui`: the dashboard of one organisation or of a demonstration."""
 
 from __future__ import annotations
 
@@ -50,25 +50,27 @@ def ui(
     log_format: LogFormat = "text",
 ) -> None:
     """Open a page on this machine: jobs, trainings as they go on, what left, models."""
-    with open_event_bus(log_format) as tell:
-        door = HttpServerConfig(address=address, hosts=host or [], certificate=certificate, key=key)
+    with open_event_bus(log_format) as emit:
+        server_config = HttpServerConfig(
+            address=address, hosts=host or [], certificate=certificate, key=key
+        )
         for path in job or ():
             Job.read(path)
-        if not door.is_local and door.certificate is None:
+        if not server_config.is_local and server_config.certificate is None:
             text = "warning: the page's token travels in the clear: give a certificate"
-            tell(Event("warning", text))
+            emit(Event("warning", text))
         with (
-            _run_dashboard(door, party, list(job or ()), tell) as url,
+            _run_dashboard(server_config, party, list(job or ()), emit) as url,
             _wait_for_signal() as stopped,
         ):
-            tell(Event("page", f"the page is at {url}", {"url": url}))
+            emit(Event("page", f"the page is at {url}", {"url": url}))
             if browser:
                 open_browser(url)
             stopped.wait()
 
 
 def open_browser(url: str) -> None:
-    """Open a page, where there is a screen: a browser of text would take over the terminal."""
+    """Open a URL if there is a graphical display; a text browser would take over the terminal."""
     screens = ("DISPLAY", "WAYLAND_DISPLAY")
     if sys.platform == "darwin" or any(os.environ.get(name) for name in screens):
         webbrowser.open(url)
@@ -90,42 +92,42 @@ def _run_dashboard(
 
 @contextlib.contextmanager
 def _wait_for_signal() -> Iterator[threading.Event]:
-    """Yield what is set when somebody interrupts or terminates us: that is how a page ends."""
-    stopped, numbers = threading.Event(), (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: stopped.set()) for number in numbers]
+    """Yield an event that is set on SIGINT or SIGTERM, which stop the dashboard."""
+    stopped, signals = threading.Event(), (signal.SIGINT, signal.SIGTERM)
+    previous = [signal.signal(signum, lambda *_: stopped.set()) for signum in signals]
     try:
         yield stopped
     finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+        for signum, handler in zip(signals, previous, strict=True):
+            signal.signal(signum, handler)
 
 
 DEMO_TABLES = 100
-"""Enough to be watched."""
+"""Enough tables to follow the progress."""
 DEMO_JOB_SETTINGS: dict[str, str | bool] = {
     "explain": "feature",
     "reveal_validation": True,
     "reveal_gain": True,
     "reveal_importances": True,
 }
-"""So that a page has everything to show."""
+"""Settings that reveal all that a dashboard can show."""
 _END_SECONDS = 10.0
 
 
 def run_demo_dashboards(
     federation: LocalFederation, console: Console, *, browser: bool = True
 ) -> None:
-    """Have a page for each participant, train, predict, and stay until somebody ends it."""
+    """Run a dashboard for each participant, train, predict, and stay until interrupted."""
     with contextlib.ExitStack() as stack:
         for dealer in federation.dealer_names:
             stack.enter_context(_run_process(federation, dealer, "train", "--keep"))
         urls = {}
         for name in federation.party_names:
-            said = ("--no-browser", "--log-format=json")
-            page = stack.enter_context(
-                _run_process(federation, name, "ui", *said, err=subprocess.PIPE)
+            options = ("--no-browser", "--log-format=json")
+            process = stack.enter_context(
+                _run_process(federation, name, "ui", *options, err=subprocess.PIPE)
             )
-            urls[name] = _read_url(name, page)
+            urls[name] = _read_url(name, process)
             console.print(f"  {name:10}{urls[name]}")
         if browser:
             open_browser(urls[federation.recipient])
@@ -141,8 +143,8 @@ def run_demo_dashboards(
             ):
                 time.sleep(0.5)
             for name in federation.party_names:
-                more = ["--explain"] if name == federation.recipient else []
-                stack.enter_context(_run_process(federation, name, "predict", *more))
+                flags = ["--explain"] if name == federation.recipient else []
+                stack.enter_context(_run_process(federation, name, "predict", *flags))
             while True:
                 time.sleep(3600)
 
@@ -155,7 +157,7 @@ def _run_process(
     *options: str,
     err: int = subprocess.DEVNULL,
 ) -> Iterator[subprocess.Popen[str]]:
-    """Have a role's process, which is ended with us."""
+    """Run the process of one role, and terminate it with the context."""
     with subprocess.Popen(  # noqa: S603
         federation.make_command(name, command, *options),
         stdout=subprocess.DEVNULL,
@@ -173,10 +175,10 @@ def _run_process(
 
 
 def _read_url(name: str, process: subprocess.Popen[str]) -> str:
-    """Return where a page is, as its process says."""
+    """Return the URL of a dashboard, which its process prints."""
     assert process.stderr is not None
     line = process.stderr.readline()
-    told = json.loads(line) if line else {}
-    if "url" not in told:
-        raise PeerError(name, f"its page did not start: {told.get('text', 'no word')}")
-    return str(told["url"])
+    event = json.loads(line) if line else {}
+    if "url" not in event:
+        raise PeerError(name, f"its page did not start: {event.get('text', 'no word')}")
+    return str(event["url"])

@@ -1,4 +1,4 @@
-"""`privet dealer`: randomness for the participants of a job, live or ahead."""
+"""`privet dealer`: correlated randomness for a job's participants, online or preprocessed."""
 
 from __future__ import annotations
 
@@ -95,34 +95,36 @@ def dealer(
     log_format: LogFormat = "text",
 ) -> None:
     """Supply randomness to a job's participants; ends when they are done, or one has failed."""
-    with open_event_bus(log_format) as tell:
+    with open_event_bus(log_format) as emit:
         agreed = Job.read(job)
-        placed = None if cluster is None else ClusterConfig.load(cluster)
-        ours = select_dealer(agreed, name)
-        keys = str(key or f"{ours}.key"), str(certificate or f"{ours}.crt")
+        cluster_config = None if cluster is None else ClusterConfig.load(cluster)
+        dealer_name = select_dealer(agreed, name)
+        keys = str(key or f"{dealer_name}.key"), str(certificate or f"{dealer_name}.crt")
         if ahead is not None:
             if samples is None or features is None or keep:
                 raise ParameterError("ahead: takes --samples and --features, and no --keep")
-            seat = LocalMember.from_keys(agreed, ours, *keys, listen, timeout=wait, emit=tell)
-            counts = parse_feature_counts(features, seat.job)
-            cut_counts = parse_cut_counts(cuts, seat.job, sum(counts))
-            if cut_counts is None and seat.job.cut_disclosure != "hidden":
+            member = LocalMember.from_keys(
+                agreed, dealer_name, *keys, listen, timeout=wait, emit=emit
+            )
+            counts = parse_feature_counts(features, member.job)
+            cut_counts = parse_cut_counts(cuts, member.job, sum(counts))
+            if cut_counts is None and member.job.cut_disclosure != "hidden":
                 raise ParameterError(
-                    f"cuts: the job has each column's number told ({seat.job.cut_disclosure}), and "
-                    "what "
+                    f"cuts: the job has each column's number told ({member.job.cut_disclosure}), "
+                    "and what "
                     "is dealt depends on it: give --cuts, of which each participant knows its own "
                     "by `privet cuts`"
                 )
-            signs = parse_constraint_list(monotone, seat.job, sum(counts))
-            if signs is None:
+            constraints = parse_constraint_list(monotone, member.job, sum(counts))
+            if constraints is None:
                 raise ParameterError(
                     "monotone: the job constrains columns by name, and what is dealt depends on "
                     "where they are: give --monotone, 1, -1 or 0 for each column in their order"
                 )
-            federation = seat.job.make_training_spec(
-                make_anonymous_features(seat.job, counts), cut_counts, signs
+            training_spec = member.job.make_training_spec(
+                make_anonymous_features(member.job, counts), cut_counts, constraints
             )
-            _preprocess(seat, federation, ahead, samples, done)
+            _preprocess(member, training_spec, ahead, samples, done)
             return
         if any(each is not None for each in (samples, features, cuts, monotone)) or done:
             raise ParameterError(
@@ -131,18 +133,20 @@ def dealer(
 
         @contextlib.contextmanager
         def open_dealer_session() -> Iterator[LocalMember]:
-            patience, log = math.inf if keep else wait, None if audit is None else str(audit)
+            timeout, log = math.inf if keep else wait, None if audit is None else str(audit)
             with (
-                audit_session(log, agreed, ours, "dealer", tell),
-                open_session(agreed, ours, *keys, listen, timeout=patience, emit=tell) as seat,
+                audit_session(log, agreed, dealer_name, "dealer", emit),
+                open_session(
+                    agreed, dealer_name, *keys, listen, timeout=timeout, emit=emit
+                ) as member,
             ):
-                yield seat
+                yield member
 
-        _run_live(open_dealer_session, placed, tell, keep)
+        _run_live(open_dealer_session, cluster_config, emit, keep)
 
 
 def select_dealer(job: Job, name: str | None) -> str:
-    """Return which dealer of a job we are."""
+    """Return the name of the local dealer."""
     names = job.dealer_names
     if name is None and len(names) > 1:
         raise ParameterError(f"name: the job has three dealers: say --name, {' or '.join(names)}")
@@ -157,29 +161,30 @@ def _run_live(
     emit: EventHandler,
     keep_running: bool,
 ) -> None:
-    """Deal in a session, or in those of a service; or on and on, if we are to keep at it."""
-    lasting, met, pauses = keep_running, False, Backoff()
+    """Supply one session or the sessions of a service; with `keep_running`, until stopped."""
+    should_retry, was_connected, backoff = keep_running, False, Backoff()
     while True:
-        seat: LocalMember | None = None
+        member: LocalMember | None = None
         try:
-            with open_dealer_session() as seat:
-                seconds = run_dealer_session(seat, cluster)
+            with open_dealer_session() as member:
+                seconds = run_dealer_session(member, cluster)
         except (*RETRYABLE_ERRORS, DataError) as error:
-            if seat is None:
+            if member is None:
                 raise
-            # A service is more than one session.
-            lasting, met = lasting or seat.was_serving, met or seat.is_connected
-            # A machine on which we could never begin is to be mended first.
-            if not lasting or (isinstance(error, UnavailableError) and not met):
+            # A service consists of several sessions.
+            should_retry = should_retry or member.was_serving
+            was_connected = was_connected or member.is_connected
+            # If no session ever connected, the local machine must be fixed first.
+            if not should_retry or (isinstance(error, UnavailableError) and not was_connected):
                 raise
-            blame = {"error": str(error), "peer": error.peer, "step": error.step}
-            emit(Event("failed", f"{error}; waiting for the next", blame))
-            pauses.sleep(reset=seat.was_serving)
+            cause = {"error": str(error), "peer": error.peer, "step": error.step}
+            emit(Event("failed", f"{error}; waiting for the next", cause))
+            backoff.sleep(reset=member.was_serving)
             continue
         emit(Event("done", f"dealt in {seconds:.1f} s of computing", {"seconds": seconds}))
         if not keep_running:
             return
-        met, pauses = True, Backoff()
+        was_connected, backoff = True, Backoff()
 
 
 def _preprocess(

@@ -86,10 +86,10 @@ def demo(
     objective = params.objective
     metric = objective.primary_metric
     # The last column: the value, or the probability of class 1.
-    ours = compute_metrics(objective, predicted.columns[-1], new)[metric]
-    clear = compute_metrics(objective, plain.predict(new.columns), new)[metric]
+    score = compute_metrics(objective, predicted.columns[-1], new)[metric]
+    plain_score = compute_metrics(objective, plain.predict(new.columns), new)[metric]
     console.print(
-        f"\n{metric} of {new.n_samples} held-out rows: {ours:.4f}, in the clear {clear:.4f}"
+        f"\n{metric} of {new.n_samples} held-out rows: {score:.4f}, in the clear {plain_score:.4f}"
     )
     costs = Table()
     for column in ("", "time", "rounds", "between participants", "from the dealer"):
@@ -103,13 +103,13 @@ def demo(
             f"{sum(part.bytes_from_dealer for part in parts) / 1e6:.2f} MB",
         )
     console.print(costs)
-    told = Table(title="Revealed, to whom", title_justify="left")
+    disclosures = Table(title="Revealed, to whom", title_justify="left")
     for column in ("what", "to", "how many"):
-        told.add_column(column, justify="right" if column == "how many" else "left")
+        disclosures.add_column(column, justify="right" if column == "how many" else "left")
     for parts in reports.values():
         for reveal in parts[0].reveals:
-            told.add_row(reveal.what, ", ".join(reveal.to), f"{reveal.count:,}")
-    console.print(told)
+            disclosures.add_row(reveal.what, ", ".join(reveal.to), f"{reveal.count:,}")
+    console.print(disclosures)
 
 
 def example(
@@ -125,16 +125,16 @@ def example(
 
 
 def _run(federation: LocalFederation, command: str, console: Console) -> float:
-    """Run one command everywhere, and return how long it took."""
+    """Run one command for every role, and return the seconds that it took."""
     started = time.perf_counter()
-    starting = [f"privet {command} at {name}" for name in federation.party_names]
-    dealing = [f"privet dealer as {name}" for name in federation.dealer_names]
-    if len(dealing) == 1:
-        dealing = ["privet dealer"]
-    console.print(f"starting {', '.join(dealing + starting)}")
-    for name, ended in federation.run_command(command).items():
-        if ended.return_code:
-            raise PeerError(name, f"ended with code {ended.return_code}:\n{ended.stderr}")
+    commands = [f"privet {command} at {name}" for name in federation.party_names]
+    dealer_commands = [f"privet dealer as {name}" for name in federation.dealer_names]
+    if len(dealer_commands) == 1:
+        dealer_commands = ["privet dealer"]
+    console.print(f"starting {', '.join(dealer_commands + commands)}")
+    for name, process in federation.run_command(command).items():
+        if process.return_code:
+            raise PeerError(name, f"ended with code {process.return_code}:\n{process.stderr}")
     return time.perf_counter() - started
 
 

@@ -84,12 +84,12 @@ def train(
 ) -> None:
     """Train the job's model with the others, or go on where an earlier run was cut short."""
     with (
-        open_event_bus(log_format) as tell,
-        open_training_session(party, job, wait, tell) as (own, seat),
+        open_event_bus(log_format) as emit,
+        open_training_session(party, job, wait, emit) as (party_config, member),
     ):
         check_report_path(report)
-        outcome, path = run_training(own, seat, restart=restart)
-        emit_result(outcome, report, tell, f"your part of the model is {path}")
+        outcome, path = run_training(party_config, member, restart=restart)
+        emit_result(outcome, report, emit, f"your part of the model is {path}")
 
 
 def forget(party: PartyOption) -> None:
@@ -120,31 +120,35 @@ def predict(
 ) -> None:
     """Predict a batch with the others; the predictions go to the job's recipient."""
     with (
-        open_event_bus(log_format) as tell,
-        open_prediction_session(party, part, job, wait, tell) as given,
+        open_event_bus(log_format) as emit,
+        open_prediction_session(party, part, job, wait, emit) as session,
     ):
-        own, seat, file = given
+        party_config, member, file = session
         check_report_path(report)
         if out is not None:
             prepare_output(out)
-        rows = own.read_new_rows(seat.job, file.encoders, data, query)
-        batch = BatchSource(own.make_prediction_table_spec(data, query), part, own.cluster)
-        outcome, found = predict_batch(file, rows, seat, own.folder, explain=explain, source=batch)
-        recipient = seat.job.party_names[seat.job.recipient_index]
+        rows = party_config.read_new_rows(member.job, file.encoders, data, query)
+        batch = BatchSource(
+            party_config.make_prediction_table_spec(data, query), part, party_config.cluster
+        )
+        outcome, predictions = predict_batch(
+            file, rows, member, party_config.folder, explain=explain, source=batch
+        )
+        recipient = member.job.party_names[member.job.recipient_index]
         text = f"the predictions of {outcome.n_samples:,} rows went to {recipient}"
         written = None
-        if found is not None and out is not None:
-            found.write(out)
+        if predictions is not None and out is not None:
+            predictions.write(out)
             written = str(out.resolve())
             text = f"the predictions of {outcome.n_samples:,} rows are in {out}"
-        elif found is not None:
-            sys.stdout.buffer.write(found.to_csv())
+        elif predictions is not None:
+            sys.stdout.buffer.write(predictions.to_csv())
             text = f"predicted {outcome.n_samples:,} rows"
-        emit_result(outcome, report, tell, text, written)
+        emit_result(outcome, report, emit, text, written)
 
 
 def check_report_path(path: Path | None) -> None:
-    """Raise UnavailableError unless a report could be written, if one is asked for."""
+    """Raise UnavailableError if a report is requested and its file cannot be written."""
     if path is not None:
         prepare_output(path)
 
@@ -156,7 +160,7 @@ def emit_result(
     text: str,
     output_path: str | None = None,
 ) -> None:
-    """Tell what a run took, what it revealed, and where predictions were written, if any were."""
+    """Report the cost of a run, its disclosures, and the path of any predictions."""
     if path is not None:
         report.write(path)
     emit_disclosures(report.reveals, emit)
@@ -172,7 +176,7 @@ def emit_result(
 
 
 def emit_disclosures(disclosures: Sequence[Reveal], emit: EventHandler) -> None:
-    """Tell what left the protocol in the clear."""
+    """Emit an event for each disclosure."""
     for reveal in disclosures:
         text = f"revealed: {reveal.what} to {', '.join(reveal.to)}: {reveal.count:,}"
         emit(Event("revealed", text, reveal.model_dump()))
@@ -190,29 +194,29 @@ def align(
 ) -> None:
     """Find out with the others which of your rows all have; `privet train` will use these."""
     with (
-        open_event_bus(log_format) as tell,
-        open_training_session(party, job, wait, tell) as (own, seat),
+        open_event_bus(log_format) as emit,
+        open_training_session(party, job, wait, emit) as (party_config, member),
     ):
         check_report_path(report)
         if out is not None:
             prepare_output(out)
-        outcome, ids = run_alignment(own, seat)
+        outcome, ids = run_alignment(party_config, member)
         if report is not None:
             outcome.write(report)
         if out is not None:
             write_ids(ids, out)
-        emit_disclosures(outcome.reveals, tell)
-        where = "" if out is None else f"; their ids are in {out}"
-        text = f"{outcome.common:,} of your {outcome.rows:,} rows are common to all{where}\n"
+        emit_disclosures(outcome.reveals, emit)
+        location = "" if out is None else f"; their ids are in {out}"
+        text = f"{outcome.common:,} of your {outcome.rows:,} rows are common to all{location}\n"
         cost = (
             f"{outcome.seconds:.1f} s, {outcome.bytes_to_dealer / 1e6:,.1f} MB to the dealer, "
             f"{outcome.bytes_from_dealer / 1e6:,.1f} MB from it"
         )
-        tell(Event("done", text + cost, outcome.model_dump()))
+        emit(Event("done", text + cost, outcome.model_dump()))
 
 
 _OutputPaths = dict[Callable[..., None], Path | None]
-"""Where a model is to be written, by what writes it."""
+"""The output path of each writing function."""
 
 
 def export(
@@ -234,15 +238,15 @@ def export(
     log_format: LogFormat = "text",
 ) -> None:
     """Join a model with the others, if the job names who may have it; or write a whole one anew."""
-    wanted: _OutputPaths = {write_model_file: out, save_onnx: onnx, save_catboost: catboost}
-    paths = [path for path in wanted.values() if path is not None]
-    with open_event_bus(log_format) as tell:
+    output_paths: _OutputPaths = {write_model_file: out, save_onnx: onnx, save_catboost: catboost}
+    paths = [path for path in output_paths.values() if path is not None]
+    with open_event_bus(log_format) as emit:
         if model is not None:
             if any(option is not None for option in (party, part, job, report)):
                 raise ParameterError("model: is whole; --party, --part, --job, --report join one")
             _check(paths, onnx)
-            _write(read_model_file(model), wanted)
-            tell(
+            _write(read_model_file(model), output_paths)
+            emit(
                 Event(
                     "done", f"the model is in {_join_paths(paths)}", {"paths": _to_strings(paths)}
                 )
@@ -250,23 +254,23 @@ def export(
             return
         if party is None or part is None:
             raise ParameterError("party: give --party and --part, or --model for a whole model")
-        with open_prediction_session(party, part, job, wait, tell) as (own, seat, file):
-            receiver = get_export_receiver(seat.job)
+        with open_prediction_session(party, part, job, wait, emit) as (party_config, member, file):
+            receiver = get_export_receiver(member.job)
             check_report_path(report)
-            if own.name == receiver:
+            if party_config.name == receiver:
                 _check(paths, onnx)
             elif paths:
                 raise ParameterError(f"export: the model goes to {receiver}; leave {paths[0]} out")
-            outcome, joined = export_part(file, seat)
+            outcome, joined = export_part(file, member)
             text = f"the whole model went to {receiver}"
             if joined is not None:
-                _write(joined, wanted)
+                _write(joined, output_paths)
                 text = f"the whole model is in {_join_paths(paths)}"
-            emit_result(outcome, report, tell, text)
+            emit_result(outcome, report, emit, text)
 
 
 def _check(paths: list[Path], onnx: Path | None) -> None:
-    """Raise an error unless all files can be written, before anybody is asked for anything."""
+    """Raise an error unless all files can be written."""
     if not paths:
         raise ParameterError("out: say where to write the model: --out, --onnx or --catboost")
     if len({path.resolve() for path in paths}) < len(paths):
@@ -277,8 +281,8 @@ def _check(paths: list[Path], onnx: Path | None) -> None:
         prepare_output(path)
 
 
-def _write(model: Model, wanted: _OutputPaths) -> None:
-    for save, path in wanted.items():
+def _write(model: Model, output_paths: _OutputPaths) -> None:
+    for save, path in output_paths.items():
         if path is not None:
             save(model, path)
 
@@ -301,11 +305,11 @@ def shard(
     ] = None,
 ) -> None:
     """Write your table anew, in the order of the job's rows: a file for each shard."""
-    own, agreed = PartyConfig.load(party), Job.read(job)
+    party_config, agreed = PartyConfig.load(party), Job.read(job)
     shards = agreed.shards if shards is None else shards
-    written = write_party_shards(own, agreed, out, shards)
-    lines, gone = diff_table_specs(own.data, written)
+    table_spec = write_party_shards(party_config, agreed, out, shards)
+    lines, obsolete_keys = diff_table_specs(party_config.data, table_spec)
     typer.echo(f"{shards} file{'s' * (shards > 1)} in {out}; in {party}, under [data], say")
     typer.echo("".join(f"\n    {line}" for line in lines) + "\n")
-    if gone:
-        typer.echo(f"and leave out what the new table has no use for: {', '.join(gone)}")
+    if obsolete_keys:
+        typer.echo(f"and leave out what the new table has no use for: {', '.join(obsolete_keys)}")

@@ -60,12 +60,12 @@ from privet.spec.params import Params
 
 
 def print_note(text: str) -> None:
-    """Say something to the person, and not to a program that reads what we print."""
+    """Print a note on stderr, so that stdout contains only values for programs."""
     typer.echo(text, err=True)
 
 
 def print_job_settings(job: Job) -> None:
-    """Say what somebody agrees to who joins a job."""
+    """Print the settings that a participant accepts by joining a job."""
     params = job.make_params()
     rows = "those that all have" if job.align else "the same at all, in the same order"
     print_note(
@@ -75,38 +75,38 @@ def print_job_settings(job: Job) -> None:
         f"predictions, {join_names(job.dealer_names)} deal{'s' * (len(job.dealer_names) == 1)}. "
         f"The rows: {rows}."
     )
-    more = {**job.list_settings(), "export": job.export, "keep_indicators": job.keep_indicators}
-    said = [f"{key} = {value}" for key, value in more.items() if value]
-    if said:
-        print_note(f"  It also says: {', '.join(said)}.")
+    settings = {**job.list_settings(), "export": job.export, "keep_indicators": job.keep_indicators}
+    lines = [f"{key} = {value}" for key, value in settings.items() if value]
+    if lines:
+        print_note(f"  It also says: {', '.join(lines)}.")
 
 
 def print_written_files(
     draft: JobDraft, entries: Sequence[LocalEntry], created: Sequence[Path]
 ) -> None:
-    """Say what was written, and print our fingerprints, which a program may want to read."""
-    kept = [seat.key_pair[0] for seat in entries if seat.key_pair[0] not in created]
-    if kept:
-        print_note(f"used, since there were keys: {_join_paths(kept)}")
+    """Print the written files, and the local fingerprints on stdout."""
+    existing = [entry.key_pair[0] for entry in entries if entry.key_pair[0] not in created]
+    if existing:
+        print_note(f"used, since there were keys: {_join_paths(existing)}")
     print_note(f"written: {_join_paths(created)}" if created else "written: your seat in the job")
-    for seat in entries:
-        print_note(f"The fingerprint of {seat.name}, to read out on the phone to the others:")
-        typer.echo(draft.entries[seat.name]["fingerprint"])
+    for entry in entries:
+        print_note(f"The fingerprint of {entry.name}, to read out on the phone to the others:")
+        typer.echo(draft.entries[entry.name]["fingerprint"])
 
 
 def print_merged_entries(old_draft: JobDraft, new_draft: JobDraft, local_name: str) -> None:
-    """Show the seats of others that we did not know: all of them, while our own was open."""
+    """Print new entries of other members; all of them if the local entry was open before."""
     known = {} if is_open_entry(old_draft.entries[local_name]) else old_draft.entries
-    players = new_draft.make_placeholder_job().dealer_operators
+    operators = new_draft.make_placeholder_job().dealer_operators
     unknown = {
-        name: seat
-        for name, seat in new_draft.entries.items()
-        if not is_open_entry(seat)
-        and local_name not in (name, players.get(name))
-        and known.get(name) != seat
+        name: entry
+        for name, entry in new_draft.entries.items()
+        if not is_open_entry(entry)
+        and local_name not in (name, operators.get(name))
+        and known.get(name) != entry
     }
-    for name, seat in unknown.items():
-        print_note(f"taken in: {name} at {seat['address']}, fingerprint\n  {seat['fingerprint']}")
+    for name, entry in unknown.items():
+        print_note(f"taken in: {name} at {entry['address']}, fingerprint\n  {entry['fingerprint']}")
     if unknown:
         print_note(
             "Compare on the phone: fingerprints now, or the digest of the whole job at the end."
@@ -121,15 +121,16 @@ def print_next_steps(
     send_advice: str,
     was_complete: bool,
 ) -> None:
-    """Say how the job gets whole; or, where it is, how all see that they have the same, and begin.
+    """Print how to complete the job; or, if it is complete, its digest and the first commands.
 
-    `local_names` is our name, and that of a dealer that we play; `send_advice` says where a job
-    with open seats goes, and `was_complete` that there are none in what we were sent.
+    `local_names` contains the local name, and that of a dealer that this participant plays.
+    `send_advice` says where to send a job with open entries. `was_complete` means that the received
+    job had none.
     """
     path = quote_path(folder / JOB_FILE_NAME)
     if draft.open_names:
-        several = "s" * (len(draft.open_names) > 1)
-        print_note(f"Not filled in yet: the seat{several} of {join_names(draft.open_names)}.")
+        plural = "s" * (len(draft.open_names) > 1)
+        print_note(f"Not filled in yet: the seat{plural} of {join_names(draft.open_names)}.")
         print_note(f"What next: {send_advice}")
         return
     agreed = draft.to_job()
@@ -160,7 +161,7 @@ def _format_commands(name: str, folder: Path, *, dealers: Sequence[str]) -> list
 
 
 def quote_path(path: Path) -> str:
-    """Return a path as somebody types it."""
+    """Return a path quoted for the shell."""
     return shlex.quote(str(path))
 
 
@@ -237,32 +238,53 @@ def init(
 
     What is not given is asked for. The others fill in their side with `privet join`.
     """
-    questions = Prompter()
-    place = questions.ask(
+    prompter = Prompter()
+    target_folder = prompter.ask(
         None if folder is None else str(folder),
         "1. Folder for your keys, party.toml and job.toml",
         _check_new_folder,
         ".",
     )
-    own = PartyConfig.load(place / PARTY_FILE_NAME) if (place / PARTY_FILE_NAME).exists() else None
-    if own is not None:
-        check_table_not_described(own, name, table=table, id=id_, label=label)
-        name = own.name
-    needed = {"--name": name, "--address": address, "--others": others, "--table": own or table}
-    questions.check_answerable(needed)
-    questions.print_note("2. Who takes part?")
-    us = questions.ask(name, "Your name, as the others will see it", _validate_name)
-    address = ask_address(questions, address, ())
-    everybody, dealing = _ask_others(questions, us, others, dealers)
-    keys = make_key_paths(us, place) if own is None else (Path(own.key), Path(own.certificate))
-    seats = [LocalEntry(us, address, keys)]
-    played = next((dealer for dealer, player in dealing.items() if player == us), None)
-    if played is not None:
-        given = ask_dealer_address(questions, dealer_address, played, address, ())
-        seats.append(LocalEntry(played, given, make_key_paths(played, place)))
-    questions.print_note("3. Your table")
-    if own is None:
-        known = parse_table_options(
+    party_config = (
+        PartyConfig.load(target_folder / PARTY_FILE_NAME)
+        if (target_folder / PARTY_FILE_NAME).exists()
+        else None
+    )
+    if party_config is not None:
+        check_table_not_described(party_config, name, table=table, id=id_, label=label)
+        name = party_config.name
+    required = {
+        "--name": name,
+        "--address": address,
+        "--others": others,
+        "--table": party_config or table,
+    }
+    prompter.check_answerable(required)
+    prompter.print_note("2. Who takes part?")
+    local_name = prompter.ask(name, "Your name, as the others will see it", _validate_name)
+    address = ask_address(prompter, address, ())
+    party_names, dealer_operators = _ask_others(prompter, local_name, others, dealers)
+    keys = (
+        make_key_paths(local_name, target_folder)
+        if party_config is None
+        else (Path(party_config.key), Path(party_config.certificate))
+    )
+    entries = [LocalEntry(local_name, address, keys)]
+    local_dealer = next(
+        (dealer for dealer, operator in dealer_operators.items() if operator == local_name), None
+    )
+    if local_dealer is not None:
+        given_dealer_address = ask_dealer_address(
+            prompter, dealer_address, local_dealer, address, ()
+        )
+        entries.append(
+            LocalEntry(
+                local_dealer, given_dealer_address, make_key_paths(local_dealer, target_folder)
+            )
+        )
+    prompter.print_note("3. Your table")
+    if party_config is None:
+        table_options = parse_table_options(
             drop=drop,
             categorical=categorical,
             types=types,
@@ -270,63 +292,67 @@ def init(
             encoding=encoding,
             decimal=decimal,
         )
-        asked = TablePrompts(questions, table, known)
-        ids = asked.ask_id_columns(id_)
-        found = (
+        table_prompts = TablePrompts(prompter, table, table_options)
+        ids = table_prompts.ask_id_columns(id_)
+        label_column = (
             None
-            if active not in (None, us)
-            else asked.ask_label_column(label, is_label_holder=active == us)
+            if active not in (None, local_name)
+            else table_prompts.ask_label_column(label, is_label_holder=active == local_name)
         )
-        data, frame = asked.read_table(id=ids, label=found)
+        data, frame = table_prompts.read_table(id=ids, label=label_column)
     else:
-        data, frame = own.data, read_table(own.data)
-    questions.print_note("4. What is predicted?")
-    holder = us
+        data, frame = party_config.data, read_table(party_config.data)
+    prompter.print_note("4. What is predicted?")
+    holder = local_name
     if data.label is None:
-        holder = questions.ask(
-            active, "Who has the label", make_choice_parser("active", everybody[1:])
+        holder = prompter.ask(
+            active, "Who has the label", make_choice_parser("active", party_names[1:])
         )
-    terms = {
-        "name": questions.ask(
+    settings = {
+        "name": prompter.ask(
             job_name, "A name for the model", _validate_name, _suggest_model_name(data.label)
         ),
-        **_ask_task(questions, task, classes, frame),
-        "recipient": questions.ask(
-            recipient, "Who gets predictions", make_choice_parser("recipient", everybody), holder
+        **_ask_task(prompter, task, classes, frame),
+        "recipient": prompter.ask(
+            recipient, "Who gets predictions", make_choice_parser("recipient", party_names), holder
         ),
-        "align": _ask_align(questions, same_rows, by_parties=any(dealing.values())),
+        "align": _ask_align(prompter, same_rows, by_parties=any(dealer_operators.values())),
     }
-    params = Params.parse({"task": terms["task"]}).model_dump(include=set(_WRITTEN_PARAMS))
-    chosen = {"tables": tables, "depth": depth}
-    params |= {key: value for key, value in chosen.items() if value is not None}
-    job = JobDraft.create(terms, params, everybody, holder, dealing)
-    party = None if own is not None else format_party_toml(us, data, place, played)
-    job, new = write_entries(job, seats, place, party)
-    print_written_files(job, seats, new)
-    path = quote_path(place / JOB_FILE_NAME)
-    where = "" if place == Path() else f" --folder {quote_path(place)}"
+    params = Params.parse({"task": settings["task"]}).model_dump(include=set(_WRITTEN_PARAMS))
+    overrides = {"tables": tables, "depth": depth}
+    params |= {key: value for key, value in overrides.items() if value is not None}
+    job = JobDraft.create(settings, params, party_names, holder, dealer_operators)
+    party = (
+        None
+        if party_config is not None
+        else format_party_toml(local_name, data, target_folder, local_dealer)
+    )
+    job, created = write_entries(job, entries, target_folder, party)
+    print_written_files(job, entries, created)
+    path = quote_path(target_folder / JOB_FILE_NAME)
+    folder_option = "" if target_folder == Path() else f" --folder {quote_path(target_folder)}"
     print_next_steps(
         job,
-        [seat.name for seat in seats],
-        place,
+        [entry.name for entry in entries],
+        target_folder,
         was_complete=False,
         send_advice=f"see whether {path} says what you want, its params for instance.\n"
         f"Send it to {join_names(job.open_names)}. Each runs `privet join job.toml` and sends its "
-        f"own job.toml back.\nTake each of them in: privet join THE_FILE{where}",
+        f"own job.toml back.\nTake each of them in: privet join THE_FILE{folder_option}",
     )
 
 
 def _check_new_folder(text: str) -> Path:
-    """Return a folder in which there is no job yet."""
-    place = Path(text).expanduser()
-    if (place / JOB_FILE_NAME).exists():
+    """Return a folder that does not contain a job yet."""
+    folder = Path(text).expanduser()
+    if (folder / JOB_FILE_NAME).exists():
         raise UnavailableError(
-            f"{place / JOB_FILE_NAME}: is there already, and is not overwritten: choose another "
+            f"{folder / JOB_FILE_NAME}: is there already, and is not overwritten: choose another "
             "folder, or take part in that job with `privet join`"
         )
-    if place.exists() and not place.is_dir():
-        raise UnavailableError(f"{place}: is no folder; choose another name")
-    return place
+    if folder.exists() and not folder.is_dir():
+        raise UnavailableError(f"{folder}: is no folder; choose another name")
+    return folder
 
 
 def _validate_name(text: str) -> str:
@@ -335,7 +361,7 @@ def _validate_name(text: str) -> str:
 
 
 def _suggest_model_name(label: str | None) -> str:
-    """Return a name for a model after its label, if that has one of its own."""
+    """Return the label's column name as a model name, unless it is generic."""
     if label is None or guess_label_column([label]) is not None:
         return "model"
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", label).strip("_.-")[:64] or "model"
@@ -344,7 +370,7 @@ def _suggest_model_name(label: str | None) -> str:
 def _ask_others(
     prompter: Prompter, local_name: str, others: str | None, dealers: str | None
 ) -> tuple[list[str], dict[str, str]]:
-    """Return all participants, us first, and the dealers with who plays each."""
+    """Return all participants, local first, and the operator of each dealer."""
 
     def parse_parties(text: str) -> list[str]:
         found = [local_name, *split_list(text)]
@@ -358,20 +384,20 @@ def _ask_others(
 
     def parse_dealers(text: str) -> dict[str, str]:
         names = split_list(text)
-        players = {f"{name}-dealer" if name in everybody else name: name for name in names}
-        found = {name: by if by in everybody else "" for name, by in players.items()}
-        check_draft_dealers(found, everybody)
+        operators = {f"{name}-dealer" if name in party_names else name: name for name in names}
+        found = {name: by if by in party_names else "" for name, by in operators.items()}
+        check_draft_dealers(found, party_names)
         return found
 
-    everybody = prompter.ask(others, "The other participants, with commas", parse_parties)
-    asked = "Who deals: one or three from outside, or three of the participants"
-    return everybody, prompter.ask(dealers, asked, parse_dealers, "dealer")
+    party_names = prompter.ask(others, "The other participants, with commas", parse_parties)
+    question = "Who deals: one or three from outside, or three of the participants"
+    return party_names, prompter.ask(dealers, question, parse_dealers, "dealer")
 
 
 def _ask_task(
     prompter: Prompter, task: str | None, classes: int | None, frame: Frame
 ) -> dict[str, Any]:
-    """Return what is learned, as far as the label does not say it by itself."""
+    """Return the task and the class count; by default, infer them from the label."""
 
     def check(text: str) -> dict[str, Any]:
         make_choice_parser("task", list(OBJECTIVES))(text)
@@ -387,7 +413,7 @@ def _ask_task(
 
 
 def _ask_align(prompter: Prompter, same_rows: bool | None, *, by_parties: bool) -> bool:
-    """Return whether rows are aligned, which dealers that participants play cannot help with."""
+    """Return whether rows are aligned; dealers that participants play cannot align them."""
 
     def check(text: str) -> bool:
         return make_choice_parser("same_rows", ["yes", "no"])(text.lower()) == "no"

@@ -68,47 +68,47 @@ def inspect(
     """Show your part of a model: its tests, whose they are, your thresholds, importances."""
     if report is not None and plot is None:
         raise ParameterError("report: is for pictures; add --plot FOLDER, or leave it out")
-    about, view = _read(model)
+    metadata, summary = _read(model)
     if plot is not None:
-        paths = plot_model(view, plot, () if report is None else _load_losses(report))
+        paths = plot_model(summary, plot, () if report is None else _load_losses(report))
         typer.echo(f"{len(paths)} pictures are in {plot}", err=True)
     if as_json:
-        typer.echo(json.dumps({**about, **view.to_dict()}, indent=2))
+        typer.echo(json.dumps({**metadata, **summary.to_dict()}, indent=2))
         return
     if plot is not None:
         return
     console = Console(highlight=False, markup=False)
-    console.print(f"{_format_title(about)}, {len(view.tables)} tables")
-    if about["classes"]:
-        console.print(f"classes: {', '.join(map(repr, about['classes']))}")
-    if about.get("explain") is not None:
-        console.print(f"explains predictions, by {about['explain']}")
-    tests = Table()
-    tests.add_column("table", justify="right")
-    for level in range(len(view.tables[0])):
-        tests.add_column(f"level {level}", overflow="fold")
-    for number, table in enumerate(view.tables, start=1):
-        tests.add_row(str(number), *(Text(test.text) for test in table))
-    console.print(tests)
-    shares = Table()
-    gains = None if view.importances_by_gain is None else dict(view.importances_by_gain)
-    shares.add_column("feature")
-    shares.add_column("of")
+    console.print(f"{_format_title(metadata)}, {len(summary.tables)} tables")
+    if metadata["classes"]:
+        console.print(f"classes: {', '.join(map(repr, metadata['classes']))}")
+    if metadata.get("explain") is not None:
+        console.print(f"explains predictions, by {metadata['explain']}")
+    splits = Table()
+    splits.add_column("table", justify="right")
+    for level in range(len(summary.tables[0])):
+        splits.add_column(f"level {level}", overflow="fold")
+    for number, table in enumerate(summary.tables, start=1):
+        splits.add_row(str(number), *(Text(split.text) for split in table))
+    console.print(splits)
+    importances = Table()
+    gains = None if summary.importances_by_gain is None else dict(summary.importances_by_gain)
+    importances.add_column("feature")
+    importances.add_column("of")
     for column in ("importance",) if gains is None else ("importance", "by gain"):
-        shares.add_column(column, justify="right")
-    for feature, share in view.importances:
-        more = [] if gains is None else [f"{gains.get(feature, 0.0):.3f}"]
-        shares.add_row(Text(feature.name), feature.owner, f"{share:.3f}", *more)
-    console.print(shares)
+        importances.add_column(column, justify="right")
+    for feature, share in summary.importances:
+        gain_cells = [] if gains is None else [f"{gains.get(feature, 0.0):.3f}"]
+        importances.add_row(Text(feature.name), feature.owner, f"{share:.3f}", *gain_cells)
+    console.print(importances)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], ModelSummary]:
-    """Return what a part or a whole model says of itself, and what is seen of it."""
+    """Return the metadata of a part or a whole model, and its summary."""
     if is_model_file(path):
-        whole = read_model_file(path)
-        return {"task": whole.task, "classes": list(whole.classes)}, summarise_model(whole)
+        model = read_model_file(path)
+        return {"task": model.task, "classes": list(model.classes)}, summarise_model(model)
     file = load_part(path)
-    about = {
+    metadata = {
         "model": file.model_id,
         "job": file.job.name,
         "party": file.part.party,
@@ -117,20 +117,20 @@ def _read(path: Path) -> tuple[dict[str, Any], ModelSummary]:
         "classes": list(file.classes),
         "explain": file.job.explain,
     }
-    return about, summarise_part(file.part, file.encoders)
+    return metadata, summarise_part(file.part, file.encoders)
 
 
-def _format_title(about: dict[str, Any]) -> str:
-    if "party" not in about:
-        return f"a whole model: {about['task']}"
+def _format_title(metadata: dict[str, Any]) -> str:
+    if "party" not in metadata:
+        return f"a whole model: {metadata['task']}"
     return (
-        f"{about['party']}'s part of the model {about['model'][:16]} of the job {about['job']}: "
-        f"{about['task']}, protocol {about['protocol']}"
+        f"{metadata['party']}'s part of the model {metadata['model'][:16]} of the job "
+        f"{metadata['job']}: {metadata['task']}, protocol {metadata['protocol']}"
     )
 
 
 def _load_losses(path: Path) -> list[float]:
-    """Return the losses that a report has, table by table."""
+    """Return the loss of each table from a report."""
     try:
         if path.exists() and not path.is_file():
             raise ParameterError(f"report: {path}: is no file")
@@ -141,9 +141,9 @@ def _load_losses(path: Path) -> list[float]:
         raise
     except ValueError:
         raise ParameterError(f"report: {path}: not a report, which is JSON") from None
-    places = [report, report.get("validation")] if isinstance(report, dict) else []
-    for place in places:
-        losses = place.get("losses") if isinstance(place, dict) else None
+    sections = [report, report.get("validation")] if isinstance(report, dict) else []
+    for section in sections:
+        losses = section.get("losses") if isinstance(section, dict) else None
         if isinstance(losses, list) and losses and all(isinstance(x, float) for x in losses):
             return losses
     raise ParameterError(f"report: {path}: has no losses; leave it out, or give one that has")
@@ -155,40 +155,42 @@ def cuts(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a training will tell of your columns: how many cuts each has, as the job says."""
-    own, agreed = PartyConfig.load(party), Job.read(job)
+    party_config, agreed = PartyConfig.load(party), Job.read(job)
     params = agreed.make_params()
-    table = _select_rows(own, agreed)
-    with locate_errors(own.data.display_name):
-        columns = prepare_data(own.name, table, params, own.data.positive).columns
-    told = disclose_cut_counts(columns.cut_counts, agreed.cut_disclosure, params.max_cut_count)
+    table = _select_rows(party_config, agreed)
+    with locate_errors(party_config.data.display_name):
+        columns = prepare_data(party_config.name, table, params, party_config.data.positive).columns
+    disclosed = disclose_cut_counts(columns.cut_counts, agreed.cut_disclosure, params.max_cut_count)
     if as_json:
-        typer.echo(json.dumps(told and dict(zip(columns.names, told, strict=True)), indent=2))
+        typer.echo(
+            json.dumps(disclosed and dict(zip(columns.names, disclosed, strict=True)), indent=2)
+        )
         return
-    if told is None:
+    if disclosed is None:
         typer.echo("the job has nothing told of numbers of cuts", err=True)
         return
-    for name, count in zip(columns.names, told, strict=True):
+    for name, count in zip(columns.names, disclosed, strict=True):
         typer.echo(f"{name}: {count}", err=True)
-    typer.echo(",".join(str(count) for count in told))
+    typer.echo(",".join(str(count) for count in disclosed))
 
 
 def _select_rows(party_config: PartyConfig, job: Job) -> LazyFrame:
-    """Return our rows, or those that all have, as far as we have kept which ones these are."""
+    """Return the local rows; with alignment, the common rows that a stored alignment lists."""
     table = party_config.read_rows(job)
     if not job.align:
         return table
     assert table.row_data.ids is not None
-    kept = AlignmentStore(party_config.folder, job).find(table.row_data.ids.digest().hex())
-    if kept is None:
+    alignment = AlignmentStore(party_config.folder, job).find(table.row_data.ids.digest().hex())
+    if alignment is None:
         raise DataError(
             f"{party_config.data.display_name}: numbers of cuts are those of the rows that all "
             "have, and these are not known yet: run `privet align` with the others first"
         )
-    return table.take(kept.rows)
+    return table.take(alignment.rows)
 
 
 def _format_machine_needs(job: Job, forecast: TrainingForecast) -> Iterator[str]:
-    """Yield what a participant's machines need: its own, and those of its workers."""
+    """Yield lines on the memory and disk that a participant and its workers need."""
     cost = forecast.estimate
     if job.shards == 1:
         yield f"memory of a participant, about  {cost.memory_bytes / 1e6:,.0f} MB"
@@ -233,7 +235,7 @@ def estimate(
     counts = parse_feature_counts(features, agreed)
     if kept and not agreed.keep_indicators:
         raise ParameterError("kept: the job has no indicators kept; it says so by keep_indicators")
-    foreseen = forecast_training(
+    forecast = forecast_training(
         agreed,
         samples,
         counts,
@@ -241,22 +243,22 @@ def estimate(
         monotone=parse_constraint_list(monotone, agreed, sum(counts)),
         kept=kept,
     )
-    found, times = foreseen.estimate, foreseen.estimate_times(delay, rate)
-    figures = foreseen.to_dict(delay, rate)
-    time, at_most = times["ahead"], foreseen.is_upper_bound
+    cost, times = forecast.estimate, forecast.estimate_times(delay, rate)
+    values = forecast.to_dict(delay, rate)
+    time, at_most = times["ahead"], forecast.is_upper_bound
     dealers = len(agreed.dealer_names)
-    dealing = "dealers" if dealers > 1 else "dealer"
-    most = agreed.make_params().max_cut_count
+    dealer_text = "dealers" if dealers > 1 else "dealer"
+    max_cuts = agreed.make_params().max_cut_count
     if as_json:
-        typer.echo(json.dumps(figures, indent=2))
+        typer.echo(json.dumps(values, indent=2))
         return
     for line in (
-        f"rounds                          {found.rounds:,}",
-        f"between the participants        {found.online_bytes / 1e6:,.1f} MB",
-        f"{f'from the {dealing}':32}{found.offline_bytes / 1e6:,.1f} MB",
-        *([f"between the dealers             {found.dealer_bytes / 1e6:,.1f} MB"] * (dealers > 1)),
-        *_format_machine_needs(agreed, foreseen),
-        f"masks of rows                   {found.masks}",
+        f"rounds                          {cost.rounds:,}",
+        f"between the participants        {cost.online_bytes / 1e6:,.1f} MB",
+        f"{f'from the {dealer_text}':32}{cost.offline_bytes / 1e6:,.1f} MB",
+        *([f"between the dealers             {cost.dealer_bytes / 1e6:,.1f} MB"] * (dealers > 1)),
+        *_format_machine_needs(agreed, forecast),
+        f"masks of rows                   {cost.masks}",
         f"time, about                     {time.total:,.0f} s, if correlations are dealt ahead",
         f"{'':32}{times['own'].total:,.0f} s, with a dealer on a link of its own, of that rate",
         f"{'':32}{times['shared'].total:,.0f} s, with a dealer on the participants' link",
@@ -269,8 +271,8 @@ def estimate(
         typer.echo(line)
     if at_most:
         typer.echo(
-            f"That is with {most} cuts of every column, the most there can be: --cuts takes the "
-            f"numbers that the job has told ({agreed.cut_disclosure})."
+            f"That is with {max_cuts} cuts of every column, the most there can be: --cuts takes "
+            f"the numbers that the job has told ({agreed.cut_disclosure})."
         )
 
 
@@ -293,13 +295,15 @@ def verify(
     What was changed, left out or put in before the last record shows. That the last one was written
     anew, or that the end of the log was cut off, shows by --head alone: keep the digest elsewhere.
     """
-    found = AuditLog(log).verify(head)
-    torn = f", {found.n_truncated} lines cut short by a failure" if found.n_truncated else ""
-    said = f"{found.n_records} records, each following the one before{torn}"
-    if not found.n_records:
-        said = f"no record: there never was one, or all were removed, as --head would show{torn}"
-    typer.echo(said, err=True)
-    typer.echo(found.last_digest)
+    result = AuditLog(log).verify(head)
+    truncated = f", {result.n_truncated} lines cut short by a failure" if result.n_truncated else ""
+    text = f"{result.n_records} records, each following the one before{truncated}"
+    if not result.n_records:
+        text = (
+            f"no record: there never was one, or all were removed, as --head would show{truncated}"
+        )
+    typer.echo(text, err=True)
+    typer.echo(result.last_digest)
 
 
 @audit.command(epilog=format_epilog("privet audit show audit.log --json"))
@@ -308,9 +312,9 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Whole records, a line each.")] = False,
 ) -> None:
     """Show all records, once they are known to be whole."""
-    found = AuditLog(log)
-    found.verify()
-    for record in found.iter_records():
+    audit_log = AuditLog(log)
+    audit_log.verify()
+    for record in audit_log.iter_records():
         typer.echo(json.dumps(record) if as_json else _format_record(record))
 
 
@@ -325,10 +329,10 @@ def _format_record(record: dict[str, Any]) -> str:
     outcome = record["outcome"]
     if outcome["code"]:
         return f"{start} with {outcome['code']}: {outcome.get('text', outcome['error'])}"
-    ledger = "; ".join(
+    disclosures = "; ".join(
         f"{each['what']} to {', '.join(each['to'])}: {each['count']:,}" for each in record["ledger"]
     )
-    return f"{start} well; revealed: {ledger or 'nothing'}"
+    return f"{start} well; revealed: {disclosures or 'nothing'}"
 
 
 _STATUS_MARKS = {"good": ("✓", "green"), "doubtful": ("!", "yellow"), "bad": ("✗", "bold red")}
@@ -361,30 +365,30 @@ def check(
         raise ParameterError("audit: is for dealers; a participant's is in party.toml")
     if party is not None and cluster is not None:
         raise ParameterError("cluster: is for dealers; a participant's is in party.toml")
-    looking: Iterable[CheckResult]
+    checks: Iterable[CheckResult]
     if party is not None:
-        own = PartyConfig.load(party)
-        own.check_membership(agreed)
-        looking = check_party(own, agreed)
+        party_config = PartyConfig.load(party)
+        party_config.check_membership(agreed)
+        checks = check_party(party_config, agreed)
     else:
-        ours = select_dealer(agreed, name)
-        keys = str(key or f"{ours}.key"), str(certificate or f"{ours}.crt")
-        placed = ClusterConfig() if cluster is None else ClusterConfig.load(cluster)
+        dealer_name = select_dealer(agreed, name)
+        keys = str(key or f"{dealer_name}.key"), str(certificate or f"{dealer_name}.crt")
+        cluster_config = ClusterConfig() if cluster is None else ClusterConfig.load(cluster)
         logs = () if audit is None else (check_audit_log(audit),)
-        looking = chain(
-            check_member(agreed, ours, *keys, listen),
-            check_cluster(agreed, ours, listen, placed),
+        checks = chain(
+            check_member(agreed, dealer_name, *keys, listen),
+            check_cluster(agreed, dealer_name, listen, cluster_config),
             logs,
         )
     console = Console(highlight=False, soft_wrap=True)
-    found = []
-    for finding in looking:
-        found.append(finding)
+    results = []
+    for result in checks:
+        results.append(result)
         if not as_json:
-            tick, style = _STATUS_MARKS[finding.verdict]
-            console.print(Text.assemble((tick, style), f" {finding.what}: {finding.text}"))
+            mark, style = _STATUS_MARKS[result.verdict]
+            console.print(Text.assemble((mark, style), f" {result.what}: {result.text}"))
     if as_json:
-        typer.echo(json.dumps([vars(finding) for finding in found], indent=2))
-    bad = [finding for finding in found if finding.verdict == "bad"]
-    if bad:
-        raise typer.Exit(bad[0].code)
+        typer.echo(json.dumps([vars(result) for result in results], indent=2))
+    failed = [result for result in results if result.verdict == "bad"]
+    if failed:
+        raise typer.Exit(failed[0].code)

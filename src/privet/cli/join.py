@@ -1,4 +1,4 @@
-"""`privet join`: our own side of a job that we were sent, and the others' sides in it."""
+"""`privet join`: fill in the local entry of a received job, and merge the entries of others."""
 
 from __future__ import annotations
 
@@ -88,36 +88,51 @@ def join(
     Run it with every copy of the job that you are sent: the seats in it go into your own copy,
     job.toml, once the rest is known to be the same.
     """
-    questions = Prompter()
-    place = folder or Path()
-    sent = JobDraft.read(job)
-    own = PartyConfig.load(place / PARTY_FILE_NAME) if (place / PARTY_FILE_NAME).exists() else None
-    ours, joined = _merge_draft(place, sent, replace or [])
-    us = _ask_name(questions, joined, own, name, place)
-    keys = make_key_paths(us, place) if own is None else (Path(own.key), Path(own.certificate))
-    taken = _list_other_addresses(joined, us)
-    agreed = joined.make_placeholder_job()
-    if is_open_entry(joined.entries[us]):
+    prompter = Prompter()
+    target_folder = folder or Path()
+    received = JobDraft.read(job)
+    party_config = (
+        PartyConfig.load(target_folder / PARTY_FILE_NAME)
+        if (target_folder / PARTY_FILE_NAME).exists()
+        else None
+    )
+    local_draft, merged = _merge_draft(target_folder, received, replace or [])
+    local_name = _ask_name(prompter, merged, party_config, name, target_folder)
+    keys = (
+        make_key_paths(local_name, target_folder)
+        if party_config is None
+        else (Path(party_config.key), Path(party_config.certificate))
+    )
+    used_addresses = _list_other_addresses(merged, local_name)
+    agreed = merged.make_placeholder_job()
+    if is_open_entry(merged.entries[local_name]):
         print_job_settings(agreed)
-    has_columns = us not in agreed.dealer_names
-    if own is not None:
-        check_table_not_described(own, name, table=table, id=id_, label=label)
-    needed = {"--address": address} if is_open_entry(joined.entries[us]) else {}
-    questions.check_answerable({**needed, "--table": own or table} if has_columns else needed)
-    seats = [_ask_local_entry(questions, joined, us, keys, address, taken)]
-    played = next((dealer for dealer, by in agreed.dealer_operators.items() if by == us), None)
-    if played is not None:
-        keys = make_key_paths(played, place)
-        if own is not None and own.dealer is not None:
-            keys = Path(own.dealer.key), Path(own.dealer.certificate)
-        if is_open_entry(joined.entries[played]):
+    has_columns = local_name not in agreed.dealer_names
+    if party_config is not None:
+        check_table_not_described(party_config, name, table=table, id=id_, label=label)
+    required = {"--address": address} if is_open_entry(merged.entries[local_name]) else {}
+    prompter.check_answerable(
+        {**required, "--table": party_config or table} if has_columns else required
+    )
+    entries = [_ask_local_entry(prompter, merged, local_name, keys, address, used_addresses)]
+    local_dealer = next(
+        (dealer for dealer, operator in agreed.dealer_operators.items() if operator == local_name),
+        None,
+    )
+    if local_dealer is not None:
+        keys = make_key_paths(local_dealer, target_folder)
+        if party_config is not None and party_config.dealer is not None:
+            keys = Path(party_config.dealer.key), Path(party_config.dealer.certificate)
+        if is_open_entry(merged.entries[local_dealer]):
             dealer_address = ask_dealer_address(
-                questions, dealer_address, played, seats[0].address, taken
+                prompter, dealer_address, local_dealer, entries[0].address, used_addresses
             )
-        seats.append(_ask_local_entry(questions, joined, played, keys, dealer_address, taken))
+        entries.append(
+            _ask_local_entry(prompter, merged, local_dealer, keys, dealer_address, used_addresses)
+        )
     party = None
-    if has_columns and own is None:
-        known = parse_table_options(
+    if has_columns and party_config is None:
+        table_options = parse_table_options(
             drop=drop,
             categorical=categorical,
             types=types,
@@ -125,28 +140,39 @@ def join(
             encoding=encoding,
             decimal=decimal,
         )
-        asked = TablePrompts(questions, table, known)
-        party = format_party_toml(us, _ask_table_spec(asked, agreed, us, id_, label), place, played)
-    filled, new = write_entries(joined, seats, place, party)
-    print_merged_entries(ours, filled, us)
-    changed = [seat for seat in seats if ours.entries[seat.name] != filled.entries[seat.name]]
-    send = "when one of them sends you its job.toml, run `privet join` with it"
-    if changed:
-        print_written_files(filled, changed, new)
-        send = (
-            f"send {quote_path(place / JOB_FILE_NAME)} back to whom you have it from; or on to "
-            f"{join_names(filled.open_names)}, if that is agreed on"
+        table_prompts = TablePrompts(prompter, table, table_options)
+        party = format_party_toml(
+            local_name,
+            _ask_table_spec(table_prompts, agreed, local_name, id_, label),
+            target_folder,
+            local_dealer,
         )
-    whole = not sent.open_names and not changed
+    draft, created = write_entries(merged, entries, target_folder, party)
+    print_merged_entries(local_draft, draft, local_name)
+    changed = [
+        entry for entry in entries if local_draft.entries[entry.name] != draft.entries[entry.name]
+    ]
+    send_advice = "when one of them sends you its job.toml, run `privet join` with it"
+    if changed:
+        print_written_files(draft, changed, created)
+        send_advice = (
+            f"send {quote_path(target_folder / JOB_FILE_NAME)} back to whom you have it from; or "
+            f"on to {join_names(draft.open_names)}, if that is agreed on"
+        )
+    was_complete = not received.open_names and not changed
     print_next_steps(
-        filled, [seat.name for seat in seats], place, send_advice=send, was_complete=whole
+        draft,
+        [entry.name for entry in entries],
+        target_folder,
+        send_advice=send_advice,
+        was_complete=was_complete,
     )
 
 
 def _ask_table_spec(
     table_prompts: TablePrompts, job: Job, local_name: str, id_: str | None, label: str | None
 ) -> TableSpec:
-    """Return our table, described as the job needs it: with its label, if that is ours."""
+    """Return the local table specification; it has a label only for the label holder."""
     ids = table_prompts.ask_id_columns(id_, len(job.ids.parts))
     if job.get_role(local_name) != "active":
         if label is not None:
@@ -163,14 +189,14 @@ def _ask_table_spec(
 
 
 def _merge_draft(folder: Path, received: JobDraft, replace: list[str]) -> tuple[JobDraft, JobDraft]:
-    """Return our own copy, and the same with the seats that are filled in in another."""
+    """Return the local draft, and the same merged with the filled entries of the received one."""
     path = folder / JOB_FILE_NAME
     for name in replace:
         make_choice_parser("replace", list(received.entries))(name)
     if not path.exists():
         return received, received
-    ours = JobDraft.read(path)
-    return ours, ours.merge(received, replace)
+    local_draft = JobDraft.read(path)
+    return local_draft, local_draft.merge(received, replace)
 
 
 def _ask_name(
@@ -180,7 +206,7 @@ def _ask_name(
     name: str | None,
     folder: Path,
 ) -> str:
-    """Return who we are: as party.toml says, or our keys; or else it is asked."""
+    """Return the local name: from party.toml, from existing keys, or else from a prompt."""
     check = make_choice_parser("name", list(draft.entries))
     known = name if party_config is None else party_config.name
     if known is not None:
@@ -192,31 +218,31 @@ def _ask_name(
                 f"{join_names(list(draft.entries))}. Choose the name that whoever sent the job "
                 "gave you, or have them write you into it"
             ) from None
-    players = draft.make_placeholder_job().dealer_operators
+    operators = draft.make_placeholder_job().dealer_operators
     with_keys = [
         each
         for each in draft.entries
-        if make_key_paths(each, folder)[0].exists() and each not in players
+        if make_key_paths(each, folder)[0].exists() and each not in operators
     ]
     if len(with_keys) == 1:
         return with_keys[0]
-    waited_for = draft.open_names
-    if not prompter.is_interactive or not waited_for:
+    open_names = draft.open_names
+    if not prompter.is_interactive or not open_names:
         raise ParameterError(
             f"name: say who you are with --name: {join_names(list(draft.entries))}; or with "
             "--folder where your files are"
         )
-    default = waited_for[0] if len(waited_for) == 1 else None
-    return prompter.ask(None, f"Who are you: {join_names(waited_for)}", check, default)
+    default = open_names[0] if len(open_names) == 1 else None
+    return prompter.ask(None, f"Who are you: {join_names(open_names)}", check, default)
 
 
 def _list_other_addresses(draft: JobDraft, local_name: str) -> list[str]:
-    """Return the addresses of everybody else."""
-    players = draft.make_placeholder_job().dealer_operators
+    """Return the addresses of all other members."""
+    operators = draft.make_placeholder_job().dealer_operators
     return [
-        str(seat["address"])
-        for name, seat in draft.entries.items()
-        if not is_open_entry(seat) and local_name not in (name, players.get(name))
+        str(entry["address"])
+        for name, entry in draft.entries.items()
+        if not is_open_entry(entry) and local_name not in (name, operators.get(name))
     ]
 
 
@@ -228,26 +254,29 @@ def _ask_local_entry(
     address: str | None,
     used_addresses: Sequence[str],
 ) -> LocalEntry:
-    """Return our seat: to be filled in; or filled in by us, which our keys show."""
-    seat = draft.entries[name]
-    if is_open_entry(seat):
+    """Return the local entry, with a new address if it is open.
+
+    Raise DisagreementError if a filled entry has another fingerprint than the local key.
+    """
+    entry = draft.entries[name]
+    if is_open_entry(entry):
         return LocalEntry(name, ask_address(prompter, address, used_addresses), key_pair)
     if not key_pair[0].exists():
         raise DisagreementError(
             f"the seat of {name} in {draft.display_name} is filled in, with the fingerprint "
-            f"{seat['fingerprint']}, and its key is not here ({key_pair[0]}): if that is you, say "
+            f"{entry['fingerprint']}, and its key is not here ({key_pair[0]}): if that is you, say "
             "where your files are with --folder; if it is not, say who you are with --name"
         )
     fingerprint = load_identity(*key_pair).fingerprint
-    if fingerprint != seat["fingerprint"]:
+    if fingerprint != entry["fingerprint"]:
         raise DisagreementError(
             f"the seat of {name} in {draft.display_name} is filled in with another key: "
-            f"{seat['fingerprint']}, and yours is {fingerprint}. Somebody else has done that: ask "
+            f"{entry['fingerprint']}, and yours is {fingerprint}. Somebody else has done that: ask "
             "whoever sent you the job"
         )
-    if address is None or address == seat["address"]:
-        return LocalEntry(name, str(seat["address"]), key_pair)
+    if address is None or address == entry["address"]:
+        return LocalEntry(name, str(entry["address"]), key_pair)
     print_note(
-        f"your address was {seat['address']}; the others take the new one with --replace {name}"
+        f"your address was {entry['address']}; the others take the new one with --replace {name}"
     )
     return LocalEntry(name, ask_address(prompter, address, used_addresses), key_pair)

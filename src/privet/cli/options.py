@@ -15,13 +15,13 @@ from privet.spec.plan import MonotoneConstraints, check_disclosed_cut_counts
 
 
 def complete_from(names: Iterable[str]) -> Callable[[], list[str]]:
-    """Return what offers names to a shell that completes a word; without a fit it offers files."""
+    """Return a completion function for names; without a match the shell offers files."""
     return lambda: list(names)
 
 
 def check_wait(seconds: float) -> float:
-    """Return for how long to wait; raise ParameterError unless that is a time."""
-    if not seconds > 0:  # nor is it one that is no number
+    """Return the timeout in seconds; raise ParameterError unless it is above 0."""
+    if not seconds > 0:  # rejects NaN, too
         raise ParameterError(f"wait: {seconds:g} is not a number of seconds above 0, or inf")
     return seconds
 
@@ -36,7 +36,7 @@ PartyOption = Annotated[Path, typer.Option("--party", help="Your own party.toml.
 
 
 def parse_feature_counts(text: str, job: Job) -> list[int]:
-    """Return how many columns each participant has, from what somebody typed."""
+    """Parse the column count of each participant."""
     try:
         counts = [int(part) for part in text.split(",")]
     except ValueError:
@@ -50,7 +50,7 @@ def parse_feature_counts(text: str, job: Job) -> list[int]:
 
 
 def parse_cut_counts(text: str | None, job: Job, n_features: int) -> tuple[int, ...] | None:
-    """Return how many cuts each column has, from what somebody typed; None if nobody did."""
+    """Parse the cut count of each column; return None without a value."""
     if text is None:
         return None
     try:
@@ -70,24 +70,29 @@ def parse_cut_counts(text: str | None, job: Job, n_features: int) -> tuple[int, 
 def parse_constraint_list(
     text: str | None, job: Job, n_features: int
 ) -> MonotoneConstraints | None:
-    """Return the constraint of each column, from what somebody typed; None if nobody did."""
+    """Parse the constraint of each column.
+
+    Without a value, return None if the job constrains columns, and else no constraints.
+    """
     if text is None:
         return None if job.monotone else ()
     try:
         signs = tuple(int(part) for part in text.split(","))
     except ValueError:
         signs = ()
-    wanted = sorted(sign for own in job.monotone.values() for sign in own.values())
-    if len(signs) != n_features or sorted(sign for sign in signs if sign) != wanted:
+    expected = sorted(
+        sign for constraints in job.monotone.values() for sign in constraints.values()
+    )
+    if len(signs) != n_features or sorted(sign for sign in signs if sign) != expected:
         raise ParameterError(
             f"monotone: {text!r} is not {n_features} numbers, one for each column: 1 or -1 for "
-            f"those {len(wanted)} that the job constrains, and 0 for the others"
+            f"those {len(expected)} that the job constrains, and 0 for the others"
         )
     return signs
 
 
 def parse_constraints(texts: Sequence[str] | None) -> dict[str, int]:
-    """Return which columns are constrained how, from what somebody typed."""
+    """Parse COLUMN=SIGN pairs into a constraint for each column."""
     found: dict[str, int] = {}
     for text in texts or ():
         column, _, sign = text.rpartition("=")
@@ -103,32 +108,32 @@ def parse_constraints(texts: Sequence[str] | None) -> dict[str, int]:
 def parse_partition(
     columns: Sequence[str] | None, file: str | None, active: str | None
 ) -> tuple[dict[str, list[str]] | None, str | None]:
-    """Return whose columns are whose and who has the label, from what somebody typed.
+    """Parse the columns of each participant, and the label holder.
 
-    What the command line says of the label goes before what a file says.
+    A label holder on the command line takes precedence over that of a file.
     """
     if not columns:
         if file is None:
             return None, active
-        read = ColumnPartition.read(file)
-        return read.columns, active or read.active
+        partition = ColumnPartition.read(file)
+        return partition.columns, active or partition.active
     if file is not None:
         raise ParameterError(f"partition: --columns says it as well as {file}; leave one out")
-    wanted: dict[str, list[str]] = {}
+    assigned: dict[str, list[str]] = {}
     for text in columns:
-        party, found, listed = text.partition("=")
-        if not found:
+        party, separator, column_list = text.partition("=")
+        if not separator:
             raise ParameterError(
                 f"columns: {text!r} is not a participant and its columns, as bank=age,income*; "
                 "name one for each, or for none of them"
             )
-        patterns = (part.strip() for part in listed.split(","))
-        wanted.setdefault(party.strip(), []).extend(part for part in patterns if part)
-    return wanted, active
+        patterns = (part.strip() for part in column_list.split(","))
+        assigned.setdefault(party.strip(), []).extend(part for part in patterns if part)
+    return assigned, active
 
 
 def get_explicit_options(context: typer.Context) -> set[str]:
-    """Return the parameters that somebody typed, as opposed to those that have their default."""
+    """Return the parameters that were set on the command line, without defaults."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}
 
@@ -224,8 +229,8 @@ def parse_table_options(
     weight: str | None = None,
     class_weight: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Return the keys of a table's description that somebody typed."""
-    said: dict[str, Any] = {
+    """Return the keys of a table specification that options set."""
+    values: dict[str, Any] = {
         "query": query,
         "database": database,
         "columns": _split_lists(columns),
@@ -241,12 +246,12 @@ def parse_table_options(
         "weight": weight,
         "class_weight": _parse_class_weight(class_weight or ()),
     }
-    found = {key: value for key, value in said.items() if value}
+    found = {key: value for key, value in values.items() if value}
     return found if quote is None else {**found, "quote": quote}
 
 
 def _split_lists(texts: Sequence[str] | None) -> list[str]:
-    # An empty text is the name of a column that has none: an index, often.
+    # An empty text names a column without a header, often an index.
     parts = (part.strip() for text in texts or () for part in text.split(","))
     return [part for part in parts if part or "" in (texts or ())]
 
@@ -275,7 +280,7 @@ def _parse_class_weight(texts: Sequence[str]) -> str | dict[str, float]:
 
 
 def _parse_missing(texts: Sequence[str]) -> list[str] | dict[str, list[str]]:
-    """Return what stands for missing values: everywhere, or by column as soon as one is named."""
+    """Return the texts of missing values: one list, or a list by column if any text names one."""
     if not any("=" in text.strip("=") for text in texts):
         return list(texts)
     found: dict[str, list[str]] = {}

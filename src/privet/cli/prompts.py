@@ -1,4 +1,4 @@
-"""Prompts for the settings of a participant, for values that no option gives."""
+"""Prompts for the settings of a participant that no option sets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Prompter:
-    """Asks for what was not given; where nobody can be asked, that is an error."""
+    """Prompts on the terminal; without a terminal, a missing value is an error."""
 
     def __init__(self) -> None:
         self.is_interactive = all(
@@ -31,7 +31,7 @@ class Prompter:
         )
 
     def check_answerable(self, values: Mapping[str, object]) -> None:
-        """Raise ParameterError if nobody can be asked for what has no default, naming all of it."""
+        """Without a terminal, raise ParameterError that lists all missing options."""
         missing = [option for option, value in values.items() if value is None]
         if missing and not self.is_interactive:
             raise ParameterError(
@@ -45,10 +45,9 @@ class Prompter:
         parse: Callable[[str], _Answer],
         default: str | None = None,
     ) -> _Answer:
-        """Return what was given, or answered, or else the default, as a check makes it.
+        """Return the parsed value of an option, of an answer, or of the default.
 
-        The check raises an error of ours for what cannot be; then somebody at a terminal is told
-        why, and asked again.
+        If `parse` raises InputError or UnavailableError for an answer, print it and prompt again.
         """
         if value is not None:
             return parse(value)
@@ -60,7 +59,7 @@ class Prompter:
             shown = bool(default)
             try:
                 text = typer.prompt(question, default=default, show_default=shown, err=True)
-            except typer.Abort:  # by Ctrl-C, or at the end of what is typed
+            except typer.Abort:  # by Ctrl-C, or at the end of input
                 raise KeyboardInterrupt from None
             try:
                 return parse(str(text).strip())
@@ -68,18 +67,18 @@ class Prompter:
                 typer.echo(f"  {error}", err=True)
 
     def print_note(self, text: str) -> None:
-        """Say something between two questions, if there are any."""
+        """Print a note between two prompts, if there is a terminal."""
         if self.is_interactive:
             typer.echo(text, err=True)
 
 
 def split_list(text: str) -> list[str]:
-    """Return the parts of a list that somebody typed."""
+    """Split a list with commas; drop empty parts."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def make_choice_parser(option: str, choices: list[str]) -> Callable[[str], str]:
-    """Return a check that something is one of some names."""
+    """Return a parser that accepts only the given choices."""
 
     def check(text: str) -> str:
         if text not in choices:
@@ -127,7 +126,7 @@ def ask_address(
     subject: str = "Your address",
     default: str | None = None,
 ) -> str:
-    """Return where somebody is reached, which must be where nobody else is."""
+    """Return a valid address that no other member uses."""
 
     def check(text: str) -> str:
         try:
@@ -145,7 +144,7 @@ def ask_address(
 
 
 def increment_port(address: str) -> str | None:
-    """Return the same host with the port after this one."""
+    """Return the same host with the next port; None after the last port."""
     host, port = parse_address(address)
     return f"{host}:{port + 1}" if port < 65535 else None
 
@@ -157,22 +156,22 @@ def ask_dealer_address(
     local_address: str,
     used_addresses: Collection[str],
 ) -> str:
-    """Return the address of the dealer that we play, which is beside our own."""
-    whose = f"The address of {dealer}, the dealer that you play,"
+    """Return the address of the dealer that this participant plays; by default, the next port."""
+    subject = f"The address of {dealer}, the dealer that you play,"
     return ask_address(
-        prompter, value, [*used_addresses, local_address], whose, increment_port(local_address)
+        prompter, value, [*used_addresses, local_address], subject, increment_port(local_address)
     )
 
 
 def check_table_not_described(
     party_config: PartyConfig, name: str | None, **options: str | None
 ) -> None:
-    """Raise ParameterError if options say what party.toml, which is there already, says as well."""
-    said = [key for key, value in options.items() if value is not None]
-    if said:
+    """Raise ParameterError if options set what an existing party.toml sets already."""
+    conflicts = [key for key, value in options.items() if value is not None]
+    if conflicts:
         raise ParameterError(
-            f"{said[0]}: {PARTY_FILE_NAME} is there already, and describes your table: change it "
-            f"there, or leave --{said[0]} out"
+            f"{conflicts[0]}: {PARTY_FILE_NAME} is there already, and describes your table: change "
+            f"it there, or leave --{conflicts[0]} out"
         )
     if name not in (None, party_config.name):
         raise ParameterError(
@@ -182,12 +181,12 @@ def check_table_not_described(
 
 
 class TablePrompts:
-    """A table, asked for step by step, and looked at after each of them."""
+    """Prompts for an input table, which read the file after each step."""
 
     def __init__(self, prompter: Prompter, path: str | None, preset_keys: dict[str, Any]) -> None:
         self.prompter = prompter
         self.preset_keys = preset_keys
-        """Keys of `[data]` that options gave."""
+        """Keys of `[data]` that options set."""
         self.path, self.column_names = prompter.ask(
             path, "Your table (CSV, Parquet, Arrow)", self._read_columns
         )
@@ -196,7 +195,7 @@ class TablePrompts:
         )
 
     def _read_columns(self, path: str) -> tuple[str, list[str]]:
-        # Home is what the shell would make of it.
+        # Expand ~ as the shell would.
         path = path if is_url(path) else str(Path(path).expanduser())
         return path, read_column_names(TableSpec(path=path, **self.preset_keys))
 
@@ -215,7 +214,7 @@ class TablePrompts:
         return found
 
     def ask_id_columns(self, value: str | None, n_parts: int = 1) -> str | list[str]:
-        """Return the column of ids, or the columns that make an id together."""
+        """Return the id column, or the columns that form an id together."""
         default = guess_id_column(self.column_names) if n_parts == 1 else None
         if value is None and default is None and not self.prompter.is_interactive:
             raise ParameterError(
@@ -231,13 +230,13 @@ class TablePrompts:
                 raise ParameterError(f"id: {text!r} is not {n_parts} columns, one for each part")
             return found[0] if n_parts == 1 else found
 
-        what = (
+        question = (
             "The column of ids" if n_parts == 1 else f"The {n_parts} columns of an id, with commas"
         )
-        return self.prompter.ask(value, what, check, default)
+        return self.prompter.ask(value, question, check, default)
 
     def ask_label_column(self, value: str | None, *, is_label_holder: bool) -> str | None:
-        """Return the label's column, or None, which `is_label_holder` rules out."""
+        """Return the label column; None only if this participant need not be the label holder."""
         default = guess_label_column(self.column_names)
         if value is None and default is None and not self.prompter.is_interactive:
             raise ParameterError(
@@ -257,7 +256,7 @@ class TablePrompts:
         )
 
     def read_table(self, **options: Any) -> tuple[TableSpec, Frame]:
-        """Return the table, described, and its rows; what cannot be used may be left out."""
+        """Return the table specification and its rows; prompt for unusable columns to drop."""
         known = {**self.preset_keys, **{key: value for key, value in options.items() if value}}
         while True:
             data = TableSpec(path=self.path, **known)

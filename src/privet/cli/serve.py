@@ -1,4 +1,4 @@
-"""`privet serve`: predictions by ids, over HTTP at the recipient, for as long as it takes."""
+"""`privet serve`: predictions by ids, which the recipient answers over HTTP."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from privet.federation.session.session import WAIT_SECONDS, LocalMember, open_se
 
 
 class _StoppedEarly(KeyboardInterrupt):
-    """Somebody stops the service while the others are not there: nothing is left to be done."""
+    """A signal stops the service while peers are disconnected: there is nothing to finish."""
 
 
 def serve(
@@ -59,88 +59,98 @@ def serve(
 
     Whoever is lost is waited for, and a new model in place of the old one is taken up.
     """
-    with open_event_bus(log_format) as tell, contextlib.ExitStack() as stack:
-        own = PartyConfig.load(party)
-        agreed = load_local_part(own, part, None).job if job is None else Job.read(job)
-        stack.enter_context(lock_job_or_warn(own, agreed, "serve", tell))
+    with open_event_bus(log_format) as emit, contextlib.ExitStack() as stack:
+        party_config = PartyConfig.load(party)
+        agreed = load_local_part(party_config, part, None).job if job is None else Job.read(job)
+        stack.enter_context(lock_job_or_warn(party_config, agreed, "serve", emit))
         stack.enter_context(
-            record_run(own.folder, agreed, own.name, current_command.get(), tell, job)
+            record_run(
+                party_config.folder, agreed, party_config.name, current_command.get(), emit, job
+            )
         )
-        stack.enter_context(own_dealer(own, agreed, wait, tell, service=True, keep=keep))
+        stack.enter_context(own_dealer(party_config, agreed, wait, emit, service=True, keep=keep))
 
         def load_model() -> ServedModel:
-            file = load_local_part(own, part, agreed)
+            file = load_local_part(party_config, part, agreed)
             if job is None:
-                _warn_about_addresses(file.job, agreed, tell)
-            return ServedModel(file, own.read_new_rows(agreed, file.encoders, data, query))
+                _warn_about_addresses(file.job, agreed, emit)
+            return ServedModel(file, party_config.read_new_rows(agreed, file.encoders, data, query))
 
         @contextlib.contextmanager
         def open_service_session(seconds: float) -> Iterator[LocalMember]:
-            keys = own.key, own.certificate, own.listen
+            keys = party_config.key, party_config.certificate, party_config.listen
             with (
-                audit_session(own.audit, agreed, own.name, current_command.get(), tell),
-                open_session(agreed, own.name, *keys, timeout=seconds, emit=tell) as seat,
+                audit_session(
+                    party_config.audit, agreed, party_config.name, current_command.get(), emit
+                ),
+                open_session(
+                    agreed, party_config.name, *keys, timeout=seconds, emit=emit
+                ) as member,
             ):
-                yield seat
+                yield member
 
-        is_recipient = own.name == agreed.party_names[agreed.recipient_index]
-        endpoint = own.endpoint.with_address(http) if is_recipient else own.endpoint
+        is_recipient = party_config.name == agreed.party_names[agreed.recipient_index]
+        endpoint = (
+            party_config.endpoint.with_address(http) if is_recipient else party_config.endpoint
+        )
         queue = None
         if is_recipient:
             queue = RequestQueue(
                 has_explanations=agreed.explain is not None,
                 max_queued=endpoint.most_waiting,
-                peers=[n for n in (*agreed.party_names, *agreed.dealer_names) if n != own.name],
+                peers=[
+                    n for n in (*agreed.party_names, *agreed.dealer_names) if n != party_config.name
+                ],
             )
         server: ServiceRunner | None = None
 
         def emit_model_event(event: Event) -> None:
             if queue is not None:
                 queue.stats.refused_models += event.fields.get("refused", False)
-            tell(event)
+            emit(event)
 
-        def run_session(seat: LocalMember) -> None:
+        def run_session(member: LocalMember) -> None:
             nonlocal server
             if queue is not None and queue.is_closed:
                 return
             if server is None:
-                # Whatever fails here, before all have met, is told to the others.
-                watched = ReloadingModel(
+                # A failure here, before the peers are connected, is still reported to them.
+                model = ReloadingModel(
                     part, load_model, emit_model_event, rows_are_aligned=agreed.align
                 )
-                newest = stack.enter_context(watched)
+                get_model = stack.enter_context(model)
                 if queue is not None:
                     stack.enter_context(
-                        _run_endpoint(own.data, endpoint, queue, agreed, newest, tell)
+                        _run_endpoint(party_config.data, endpoint, queue, agreed, get_model, emit)
                     )
-                server = ServiceRunner(newest, own.folder, queue, own.cluster)
+                server = ServiceRunner(get_model, party_config.folder, queue, party_config.cluster)
             try:
-                server.run_session(seat)
+                server.run_session(member)
             except PeerError:
                 if queue is None or not queue.is_closed:
                     raise
-                # Stopped while somebody was lost: what was asked is refused, and that is all.
+                # Stopped while a peer was disconnected: pending requests are rejected.
             finally:
-                emit_disclosures(server.disclosures, tell)
+                emit_disclosures(server.disclosures, emit)
 
         with contextlib.suppress(_StoppedEarly):
             run_with_retry(
                 open_service_session,
                 run_session,
                 wait,
-                tell,
+                emit,
                 is_service=True,
                 keep_running=keep and not is_recipient,
             )
         if queue is None:
-            tell(Event("done", "the recipient has ended the service"))
+            emit(Event("done", "the recipient has ended the service"))
         else:
             text = f"served {queue.stats.requests:,} requests"
-            tell(Event("done", text, vars(queue.stats)))
+            emit(Event("done", text, vars(queue.stats)))
 
 
 def _warn_about_addresses(new_job: Job, running_job: Job, emit: EventHandler) -> None:
-    """Tell whoever gives no job that the next start would meet the others elsewhere than we do."""
+    """Warn that the next start without --job would use other addresses or keys than this one."""
     before = running_job.list_connection_settings()
     others = [
         f"{k}: {before.get(k)} here"
@@ -165,7 +175,7 @@ def _run_endpoint(
     get_model: GetModel,
     emit: EventHandler,
 ) -> Iterator[None]:
-    """Have the endpoint there, until somebody stops the service."""
+    """Run the endpoint until the service stops."""
     try:
         from privet.web.schema import RequestParser
         from privet.web.server import run_endpoint
@@ -173,21 +183,21 @@ def _run_endpoint(
         raise UnavailableError(
             f"{error.name}, which the endpoint needs, is not installed: pip install 'privet[serve]'"
         ) from None
-    reader = RequestParser(
+    parser = RequestParser(
         job.ids.parts,
         endpoint.most_rows,
         queue.has_explanations,
         table_spec=table_spec,
         get_encoders=lambda: get_model().part_file.encoders,
     )
-    about = {"job": job.name}
+    job_info = {"job": job.name}
     scheme = "https" if endpoint.certificate else "http"
     if endpoint.token and not endpoint.is_local and not endpoint.certificate:
         text = (
             "endpoint: the token travels in the clear: give a certificate, or have a proxy do TLS"
         )
         emit(Event("warning", text))
-    with run_endpoint(endpoint, queue, reader, about, emit) as port, _stop_on_signal(queue):
+    with run_endpoint(endpoint, queue, parser, job_info, emit) as port, _stop_on_signal(queue):
         text = f"asking is on {scheme}://{endpoint.host}:{port}/predict"
         emit(Event("http", text, {"port": port, "scheme": scheme}))
         yield
@@ -195,21 +205,21 @@ def _run_endpoint(
 
 @contextlib.contextmanager
 def _stop_on_signal(queue: RequestQueue) -> Iterator[None]:
-    """End the service, not the process, when somebody interrupts or terminates it."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    """Close the queue on SIGINT or SIGTERM, which ends the service and not the process."""
+    signals = (signal.SIGINT, signal.SIGTERM)
 
     def handle_signal(*_: object) -> None:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)  # a second time ends the process
-        waiting = queue.status == "waiting"
-        # In a thread of its own: the main one may be in the middle of using the queue.
+        for signum in signals:
+            signal.signal(signum, signal.SIG_DFL)  # a second signal ends the process
+        is_waiting = queue.status == "waiting"
+        # In another thread: the main thread may hold the lock of the queue.
         threading.Thread(target=queue.close, args=("the service was stopped",)).start()
-        if waiting:
+        if is_waiting:
             raise _StoppedEarly
 
-    before = [signal.signal(number, handle_signal) for number in numbers]
+    previous = [signal.signal(signum, handle_signal) for signum in signals]
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+        for signum, handler in zip(signals, previous, strict=True):
+            signal.signal(signum, handler)

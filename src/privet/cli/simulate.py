@@ -71,7 +71,7 @@ from privet.storage.model import write_model_file
 def run_comparison(
     scenario: Scenario, n_splits: int, report_path: str | None, plot_path: str | None
 ) -> None:
-    """Compare, show what came out, and write what was asked for."""
+    """Run a comparison, print it, and write the requested files."""
     if report_path is not None:
         check_writable(report_path)
     if plot_path is not None:
@@ -88,7 +88,7 @@ def run_comparison(
         task = bar.add_task("", total=1.0, visible=False)
 
         def on_progress(progress: ComparisonProgress) -> None:
-            if not bar.tasks[0].visible:  # the first that is heard
+            if not bar.tasks[0].visible:  # the first report
                 bar.console.print(
                     f"{progress.n_trainings} trainings of {scenario.params['tables']} tables, in "
                     f"the clear, over {n_splits} splits",
@@ -135,17 +135,17 @@ def _show(comparison: Comparison) -> None:
             "" if gain is None else _format_measurement(gain, decimals, "+"),
         )
     console.print(table)
-    gained = f"A gain is how much smaller {metric} gets. One" if smaller else "A gain"
+    gain_text = f"A gain is how much smaller {metric} gets. One" if smaller else "A gain"
     for text in (
         comparison.reference,
         comparison.method,
-        f"{gained} whose interval holds 0 may be none.",
+        f"{gain_text} whose interval holds 0 may be none.",
     ):
         console.print(text)
 
 
 def _count_decimals(means: list[float | None]) -> int:
-    """Return how many decimals show four digits of the largest."""
+    """Return the number of decimals that shows four digits of the largest mean."""
     largest = max((abs(mean) for mean in means if mean), default=1.0)
     return max(0, 3 - math.floor(math.log10(largest)))
 
@@ -165,18 +165,18 @@ _DEALER_MODE_TEXTS = {
 
 
 def show_experiment(model: Model, report: Report) -> None:
-    """Show what was learned, how good it is, and what it cost."""
+    """Print the model, its metrics and the cost of training."""
     console = Console()
-    tests = Table(title="Learned tests", title_justify="left")
-    tests.add_column("table", justify="right")
+    splits = Table(title="Learned tests", title_justify="left")
+    splits.add_column("table", justify="right")
     for level in range(model.depth):
-        tests.add_column(f"level {level}", overflow="fold")
+        splits.add_column(f"level {level}", overflow="fold")
     for table in range(min(model.n_tables, _MAX_TABLES_SHOWN)):
-        tests.add_row(
+        splits.add_row(
             str(table + 1),
             *(Text(_format_split(model, table, level)) for level in range(model.depth)),
         )
-    console.print(tests)
+    console.print(splits)
     if model.n_tables > _MAX_TABLES_SHOWN:
         console.print(f"and {model.n_tables - _MAX_TABLES_SHOWN} more tables (--save, --report)")
 
@@ -219,7 +219,7 @@ def show_experiment(model: Model, report: Report) -> None:
 
 
 def _show_validation(console: Console, report: ValidationReport, n_kept_tables: int) -> None:
-    """Show the loss on validation rows, and how many tables are kept by it."""
+    """Print the validation loss, and the number of tables kept."""
     losses, best = report.losses, report.best_table
     console.print(
         f"validation loss on {report.rows} rows {losses[-1]:.5f}, best at table {best} "
@@ -240,16 +240,16 @@ def _format_metric(value: float | None) -> str:
 
 
 def _show_costs(console: Console, report: Report) -> None:
-    """Show what a secure training took, and what left it in the clear."""
+    """Print the cost of a secure training run, and its disclosures."""
     seconds, sizes, rounds = report.seconds, report.bytes, report.rounds
     costs = Table(title=f"Training over network {report.network}", title_justify="left")
     for name in ("", "time", "sent", "rounds"):
         costs.add_column(name, justify="right" if name else "left")
-    dealt = "offline (dealt ahead)" if report.dealer == "ahead" else "offline (dealer)"
+    offline_label = "offline (dealt ahead)" if report.dealer == "ahead" else "offline (dealer)"
     rows: tuple[tuple[str, float, int, str], ...] = (
         ("setup", seconds.setup, sizes.setup_total, ""),
         ("online", seconds.online, sizes.online_total, f"{rounds.total:,}"),
-        (dealt, seconds.ahead or seconds.offline, sizes.offline_total, ""),
+        (offline_label, seconds.ahead or seconds.offline, sizes.offline_total, ""),
     )
     if sizes.between_dealers:
         rows += (("between dealers", seconds.offline, sizes.between_dealers, ""),)
@@ -264,12 +264,14 @@ def _show_costs(console: Console, report: Report) -> None:
             measured = f"{seconds.train:.1f} s" if dealer == report.dealer else ""
             times.add_row(_DEALER_MODE_TEXTS[dealer], f"{estimated:.1f} s", measured)
         console.print(times)
-    told = Table(title="Revealed", title_justify="left")
+    disclosures = Table(title="Revealed", title_justify="left")
     for name in ("what", "to", "how many"):
-        told.add_column(name, justify="right" if name == "how many" else "left")
+        disclosures.add_column(name, justify="right" if name == "how many" else "left")
     for reveal in report.reveals:
-        told.add_row(reveal.what, _format_recipients(reveal, report.n_parties), f"{reveal.count:,}")
-    console.print(told)
+        disclosures.add_row(
+            reveal.what, _format_recipients(reveal, report.n_parties), f"{reveal.count:,}"
+        )
+    console.print(disclosures)
 
 
 def _format_recipients(disclosure: Reveal, n_parties: int) -> str:
@@ -449,15 +451,15 @@ def simulate(
 
     With --compare: what would federating gain? With n participants, n + 1 trainings a split.
     """
-    chosen = None
+    selected_columns = None
     if columns and not any("=" in text for text in columns):
-        chosen, columns = columns, None
-    assigned, holder = parse_partition(columns, partition, active)
+        selected_columns, columns = columns, None
+    assigned, label_holder = parse_partition(columns, partition, active)
     scenario: dict[str, Any] = {
         "data": data,
         "n_parties": parties,
         "columns": assigned,
-        "active": holder,
+        "active": label_holder,
         "params": {**params, "seed": seed},
         "monotone": parse_constraints(monotone),
         "label": label,
@@ -465,7 +467,7 @@ def simulate(
         "table": parse_table_options(
             query=query,
             database=database,
-            columns=chosen,
+            columns=selected_columns,
             drop=drop,
             categorical=categorical,
             types=types,
@@ -484,15 +486,15 @@ def simulate(
         "seed": seed,
         "stratify": stratify,
     }
-    typed = get_explicit_options(context)
+    explicit_options = get_explicit_options(context)
     if compare:
         for name, reason in _NOT_COMPARED.items():
-            if name in typed and (name, protocol) != ("protocol", PLAINTEXT):
+            if name in explicit_options and (name, protocol) != ("protocol", PLAINTEXT):
                 raise ParameterError(f"{name}: {reason}; leave it out with --compare")
         run_comparison(Scenario(**scenario), splits, report, plot)
         return
     for name in ("splits", "plot"):
-        if name in typed:
+        if name in explicit_options:
             raise ParameterError(f"{name}: belongs to a comparison; add --compare")
     if report is not None and save is not None and Path(report).resolve() == Path(save).resolve():
         raise ParameterError(f"save: {save} is where the report goes; give another name")
@@ -503,7 +505,7 @@ def simulate(
         **scenario,
         protocol=protocol,
         network=network,
-        cuts=cuts,  # type: ignore[arg-type]  # which is checked there
+        cuts=cuts,  # type: ignore[arg-type]  # Experiment validates it
         reveal_validation=reveal_validation,
         dealer_link=dealer_link,
         ahead=ahead,
@@ -520,8 +522,8 @@ def simulate(
         bar = progress.add_task("training", total=params["tables"], loss="", visible=False)
 
         def on_table(done: int, loss: float | None) -> None:
-            known = "" if loss is None else f", loss {loss:.5f}"
-            progress.update(bar, completed=done, loss=known, visible=True)
+            loss_text = "" if loss is None else f", loss {loss:.5f}"
+            progress.update(bar, completed=done, loss=loss_text, visible=True)
 
         def on_estimate(estimate: CostEstimate) -> None:
             progress.console.print(
@@ -542,7 +544,7 @@ def simulate(
 
 
 def _format_dealer_traffic(estimate: CostEstimate) -> str:
-    """Say what three dealers send each other, if there are three."""
+    """Return the traffic between three dealers, as a part of a sentence."""
     return (
         f"s and {estimate.dealer_bytes / 1e6:,.0f} MB between these"
         if estimate.dealer_bytes

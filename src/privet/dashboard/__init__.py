@@ -1,1 +1,1 @@
-"""The page of one organisation: what its own files say of its federations."""
+"""The dashboard of one organisation, which reads the organisation's local files."""

@@ -1,16 +1,16 @@
-"""The page as an ASGI application.
+"""The dashboard as an ASGI application.
 
-    GET  /, /page.js, /style.css, ...       the page itself, the same for everybody: nothing of ours
+    GET  /, /page.js, /style.css, ...       static files, which contain no local data
     GET  /api/events                        server-sent events: overview, run, ledger
-    GET  /api/runs/ID                       a whole run
-    GET  /api/runs/ID/rows?id=TEXT          predictions that it wrote, by the beginning of an id
-    GET  /api/runs/ID/reasons?row=ID        what contributes to one
-    GET  /api/jobs/NAME/model               our part of its model, as far as we see it
-    POST /api/jobs/NAME/check, /estimate    what `privet check` and `privet estimate` say
-    POST /api/jobs/NAME/train               start, or go on: {"restart": false}
-    POST /api/runs/ID/stop                  end a training; it can go on later
+    GET  /api/runs/ID                       details of a run
+    GET  /api/runs/ID/rows?id=TEXT          predictions that the run wrote, by a prefix of the id
+    GET  /api/runs/ID/reasons?row=ID        feature attributions of one prediction
+    GET  /api/jobs/NAME/model               the visible content of the local model part
+    POST /api/jobs/NAME/check, /estimate    the results of `privet check` and `privet estimate`
+    POST /api/jobs/NAME/train               start or resume training: {"restart": false}
+    POST /api/runs/ID/stop                  stop a training run, which can be resumed
 
-All under /api takes the token: `Authorization: Bearer TOKEN`.
+All requests under /api require the token: `Authorization: Bearer TOKEN`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MEDIA_TYPES = {
     ".svg": "image/svg+xml",
 }
 _HEADERS = {
-    # Scripts, styles and data from here alone; nothing is put into the page as text of HTML.
+    # Scripts, styles and data only from this server; scripts cannot insert text as HTML.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'",
@@ -60,7 +60,7 @@ _MAX_BODY_BYTES = 1 << 16
 
 
 class DashboardApp:
-    """What answers a page."""
+    """The handlers of the dashboard."""
 
     def __init__(self, server_config: HttpServerConfig, token: str, store: RunStore) -> None:
         self._server_config = server_config
@@ -68,54 +68,55 @@ class DashboardApp:
         self._store = store
         self._store_lock = threading.Lock()
         self.is_stopped = False
-        """Set from another thread, when all pages are to be let go."""
+        """Set from another thread to end all event streams."""
 
     def make_asgi_app(self) -> ASGIApp:
-        """Return it behind its guard."""
+        """Return the ASGI application behind access control."""
         files = {
             f"/{path.name}": path for path in STATIC_FOLDER.iterdir() if path.suffix in _MEDIA_TYPES
         }
         files["/"] = files.pop("/index.html")
 
         def make_file_handler(path: Path) -> Callable[[Request], Response]:
-            content, kind = path.read_bytes(), _MEDIA_TYPES[path.suffix]
-            return lambda _: Response(content, media_type=kind, headers=_HEADERS)
+            content, media_type = path.read_bytes(), _MEDIA_TYPES[path.suffix]
+            return lambda _: Response(content, media_type=media_type, headers=_HEADERS)
 
-        def make_get_handler(answer: Callable[[Request], dict[str, Any]]) -> Any:
+        def make_get_handler(handler: Callable[[Request], dict[str, Any]]) -> Any:
             async def respond(request: Request) -> Response:
-                found = await run_in_threadpool(answer, request)
+                found = await run_in_threadpool(handler, request)
                 return JSONResponse(found, headers=_HEADERS)
 
             return respond
 
-        def make_post_handler(act: Callable[[Request, bytes], dict[str, Any]]) -> Any:
+        def make_post_handler(handler: Callable[[Request, bytes], dict[str, Any]]) -> Any:
             async def respond(request: Request) -> Response:
                 body = await request.body()
                 if len(body) > _MAX_BODY_BYTES:
                     return make_error_response(413, f"more than {_MAX_BODY_BYTES:,} bytes")
-                found = await run_in_threadpool(act, request, body)
+                found = await run_in_threadpool(handler, request, body)
                 return JSONResponse(found, headers=_HEADERS)
 
             return respond
 
         routes = [
-            Route(place, make_file_handler(path), methods=["GET"]) for place, path in files.items()
+            Route(route_path, make_file_handler(path), methods=["GET"])
+            for route_path, path in files.items()
         ]
         routes.append(Route("/api/events", self._handle_events, methods=["GET"]))
-        for place, answer in (
+        for route_path, get_handler in (
             ("/api/runs/{run}", self._run),
             ("/api/runs/{run}/rows", self._find_predictions),
             ("/api/runs/{run}/reasons", self._get_attributions),
             ("/api/jobs/{job}/model", self._get_model),
         ):
-            routes.append(Route(place, make_get_handler(answer), methods=["GET"]))
-        for place, act in (
+            routes.append(Route(route_path, make_get_handler(get_handler), methods=["GET"]))
+        for route_path, post_handler in (
             ("/api/jobs/{job}/check", self._check),
             ("/api/jobs/{job}/estimate", self._run_estimate),
             ("/api/jobs/{job}/train", self._start_training),
             ("/api/runs/{run}/stop", self._stop),
         ):
-            routes.append(Route(place, make_post_handler(act), methods=["POST"]))
+            routes.append(Route(route_path, make_post_handler(post_handler), methods=["POST"]))
         handlers = {404: _handle_not_found, 405: _handle_not_found, PrivetError: _handle_error}
         app = Starlette(routes=routes, exception_handlers=handlers)
         return AccessControl(
@@ -133,14 +134,14 @@ class DashboardApp:
         )
 
     async def _stream_events(self) -> AsyncIterator[bytes]:
-        """Yield what is new, for as long as somebody listens."""
-        cursor, said, loop = ClientCursor(), 0.0, asyncio.get_running_loop()
+        """Yield changes as server-sent events until the dashboard stops."""
+        cursor, last_sent, loop = ClientCursor(), 0.0, asyncio.get_running_loop()
         while not self.is_stopped:
             for kind, content in await run_in_threadpool(self._poll, cursor):
-                said = loop.time()
+                last_sent = loop.time()
                 yield f"event: {kind}\ndata: {json.dumps(content)}\n\n".encode()
-            if loop.time() - said > _HEARTBEAT_SECONDS:
-                said = loop.time()
+            if loop.time() - last_sent > _HEARTBEAT_SECONDS:
+                last_sent = loop.time()
                 yield b": still here\n\n"
             await asyncio.sleep(_POLL_SECONDS)
 
@@ -209,10 +210,10 @@ class DashboardApp:
 
 def _is_restart_requested(body: bytes) -> bool:
     try:
-        asked = json.loads(body or b"{}")
+        content = json.loads(body or b"{}")
     except ValueError:
         raise ParameterError("the request is no JSON") from None
-    return isinstance(asked, dict) and asked.get("restart") is True
+    return isinstance(content, dict) and content.get("restart") is True
 
 
 async def _handle_not_found(_: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""The jobs that a participant has files of, and the federations that these make."""
+"""The jobs in a participant's local files, and the federations that they form."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from privet.storage.model_part import load_part
 
 @dataclass(frozen=True)
 class KnownJob:
-    """A job, and what we have of it."""
+    """A job, and the local files that belong to it."""
 
     job: Job
     job_file: Path | None
-    """Where it can be read; None if our part of its model is all that we have."""
+    """Path of the job file; None if only the local part of the model exists."""
     part_path: Path | None
-    """Our part of its model, if it was trained."""
+    """Path of the local part of the model, if it exists."""
 
     def to_dict(self, local_name: str) -> dict[str, Any]:
-        """Return it as the page takes it."""
+        """Return the job as JSON for the dashboard."""
         job, params = self.job, self.job.make_params()
         return {
             "name": job.name,
@@ -41,15 +41,15 @@ class KnownJob:
                 {"name": p.name, "role": p.role, "address": p.address} for p in job.participants
             ],
             "dealers": [
-                {"name": name, "address": contact.address}
-                for name, contact in job.get_dealer_entries().items()
+                {"name": name, "address": entry.address}
+                for name, entry in job.get_dealer_entries().items()
             ],
             "params": params.model_dump(exclude={"task"}, exclude_none=True),
         }
 
 
 class JobCatalogue:
-    """Where jobs are looked for: named ones, those beside party.toml, of runs, and of models."""
+    """Finder of jobs: named files, files next to party.toml, and those of runs and models."""
 
     def __init__(
         self, party: Path, party_config: PartyConfig, job_files: Sequence[Path] = ()
@@ -60,7 +60,7 @@ class JobCatalogue:
         self._cache: dict[Path, tuple[int, Job | None]] = {}
 
     def find_jobs(self, journal_job_files: Iterable[str] = ()) -> dict[str, KnownJob]:
-        """Return the jobs that we take part in, by name; what is no job is passed over."""
+        """Return the jobs of this participant by name; skip files that are not jobs."""
         files = [*self._named, *sorted(self._party_folder.glob("*.toml"))]
         files += [Path(file) for file in journal_job_files]
         found: dict[str, KnownJob] = {}
@@ -77,7 +77,7 @@ class JobCatalogue:
         return found
 
     def _load_job(self, path: Path, read: Any) -> Job | None:
-        """Read a job, unless it is the one that we have read there before."""
+        """Read a job, or return it from the cache if the file has not changed."""
         try:
             changed = path.stat().st_mtime_ns
         except OSError:
@@ -94,7 +94,7 @@ class JobCatalogue:
 
 
 def group_by_federation(jobs: Iterable[KnownJob]) -> list[dict[str, Any]]:
-    """Return who is together with whom, and in which jobs: the same people by the same keys."""
+    """Group jobs whose members have the same names and fingerprints."""
     groups: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
     for known in jobs:
         members = known.job.make_members()

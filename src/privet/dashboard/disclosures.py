@@ -1,4 +1,4 @@
-"""What left the protocol, in words, beside what a job allows."""
+"""Disclosures in words, compared with those that a job permits."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ _SINGULAR = {
 
 @dataclass(frozen=True)
 class PermittedDisclosure:
-    """Something that a job has revealed, or could and does not."""
+    """A disclosure that a job permits, or could permit and does not."""
 
     disclosure: str
-    """As the ledger calls it."""
+    """Name of the disclosure in the disclosure ledger."""
     recipients: tuple[str, ...]
-    """Who may learn it; nobody, if the job does not say so."""
+    """Permitted recipients; empty if the job does not permit the disclosure."""
     text: str
     condition: str
-    """The term of the job, or why it is always so."""
+    """The setting of the job that permits it, or why it is always permitted."""
 
 
 def format_recipients(recipients: Sequence[str], job: Job) -> str:
-    """Return who learned something, in words."""
-    everybody, dealers = set(job.party_names), set(job.dealer_names)
-    if everybody <= set(recipients):
+    """Return the recipients of a disclosure in words."""
+    parties, dealers = set(job.party_names), set(job.dealer_names)
+    if parties <= set(recipients):
         others = [name for name in recipients if name in dealers]
         return f"all participants and {' and '.join(others)}" if others else "all participants"
     return (
@@ -73,51 +73,52 @@ def format_recipients(recipients: Sequence[str], job: Job) -> str:
 
 
 def format_disclosure(disclosure: str, recipients: Sequence[str], count: int, job: Job) -> str:
-    """Return one reveal in words."""
+    """Return one disclosure in words."""
     learned = _SENTENCES.get(disclosure, f"{{n}} of: {disclosure}").format(n=f"{count:,}")
-    for several, one in _SINGULAR.items() if count == 1 else ():
-        learned = learned.replace(several, one)
-    who = format_recipients(recipients, job)
-    return f"{who[0].upper() if who.startswith('all ') else who[0]}{who[1:]} learned {learned}"
+    for plural, singular in _SINGULAR.items() if count == 1 else ():
+        learned = learned.replace(plural, singular)
+    subject = format_recipients(recipients, job)
+    first = subject[0].upper() if subject.startswith("all ") else subject[0]
+    return f"{first}{subject[1:]} learned {learned}"
 
 
 def list_permitted(job: Job) -> list[PermittedDisclosure]:
-    """Return all that a job has revealed, and what it could have and does not."""
-    everybody = tuple(job.party_names)
-    all_and_dealers = (*everybody, *job.dealer_names)
+    """Return all disclosures that a job permits, and those that it could permit."""
+    parties = tuple(job.party_names)
+    members = (*parties, *job.dealer_names)
     active = (job.party_names[job.label_holder_index],)
     recipient = (job.party_names[job.recipient_index],)
     params = job.make_params()
-    elsewhere = recipient != active
+    is_other = recipient != active
     paper = job.protocol == "paper"
     return [
-        *_permit_row_disclosures(job, everybody, all_and_dealers),
+        *_permit_row_disclosures(job, parties, members),
         PermittedDisclosure(
             "numbers of cuts",
-            () if job.cut_disclosure == "hidden" else everybody,
+            () if job.cut_disclosure == "hidden" else parties,
             "how many cuts columns have",
             f'cuts = "{job.cut_disclosure}"',
         ),
-        PermittedDisclosure("split feature", everybody, "which feature each level tests", "always"),
+        PermittedDisclosure("split feature", parties, "which feature each level tests", "always"),
         PermittedDisclosure(
             "best bucket of every feature",
-            everybody if paper else (),
+            parties if paper else (),
             "the best bucket of every feature",
             f'protocol = "{job.protocol}"',
         ),
         PermittedDisclosure(
             "split bucket",
-            () if paper else everybody,
+            () if paper else parties,
             "thresholds of tests on features of one's own",
             "always, each its own",
         ),
         PermittedDisclosure(
             "numbers within bounds",
-            everybody,
+            parties,
             "that leaf values and scores are within bounds",
             "always",
         ),
-        _permit_if(job.reveal_loss, "training loss", everybody, "the training loss", "reveal_loss"),
+        _permit_if(job.reveal_loss, "training loss", parties, "the training loss", "reveal_loss"),
         PermittedDisclosure(
             "validation loss",
             active if params.validation else (),
@@ -126,7 +127,7 @@ def list_permitted(job: Job) -> list[PermittedDisclosure]:
         ),
         PermittedDisclosure(
             "number of tables to keep, or none yet",
-            () if params.patience is None else all_and_dealers,
+            () if params.patience is None else members,
             "whether training goes on, after every table",
             "no patience" if params.patience is None else f"patience = {params.patience}",
         ),
@@ -159,7 +160,7 @@ def list_permitted(job: Job) -> list[PermittedDisclosure]:
             "what contributes to predictions",
             "no explain" if job.explain is None else f'explain = "{job.explain}"',
         ),
-        *_permit_label_disclosures(job, recipient if elsewhere else ()),
+        *_permit_label_disclosures(job, recipient if is_other else ()),
         *_permit_export_disclosures(job),
     ]
 
@@ -176,8 +177,8 @@ def _permit_row_disclosures(
     job: Job, parties: tuple[str, ...], members: tuple[str, ...]
 ) -> list[PermittedDisclosure]:
     if not job.align:
-        words = "whether everybody has the first one's ids"
-        return [PermittedDisclosure("whose ids are the same", parties, words, "always")]
+        text = "whether everybody has the first one's ids"
+        return [PermittedDisclosure("whose ids are the same", parties, text, "always")]
     return [
         PermittedDisclosure(
             "which of its rows all have", parties, "which of one's rows all have", "align = true"
@@ -204,13 +205,13 @@ def _permit_row_disclosures(
 
 
 def _permit_label_disclosures(job: Job, recipients: tuple[str, ...]) -> list[PermittedDisclosure]:
-    """Return what a recipient is told who does not hold the label."""
+    """Return disclosures of label properties to recipients other than the label holder."""
     if not recipients and not job.export:
         return []
     receivers = tuple(dict.fromkeys((*recipients, *([job.export] if job.export else []))))
     return [
-        PermittedDisclosure(what, receivers, words, "receives what the label's holder has")
-        for what, words in (
+        PermittedDisclosure(disclosure, receivers, text, "receives what the label's holder has")
+        for disclosure, text in (
             ("centre and scale of the label", "the label's centre and scale"),
             ("names of the classes", "the names of the classes"),
         )
@@ -218,13 +219,13 @@ def _permit_label_disclosures(job: Job, recipients: tuple[str, ...]) -> list[Per
 
 
 def _permit_export_disclosures(job: Job) -> list[PermittedDisclosure]:
-    to = (job.export,) if job.export else ()
-    term = f"export = {job.export}" if job.export else "no export"
+    receivers = (job.export,) if job.export else ()
+    setting = f"export = {job.export}" if job.export else "no export"
     return [
-        PermittedDisclosure("leaf values", to, "leaf values", term),
-        PermittedDisclosure("thresholds", to, "thresholds of others", term),
+        PermittedDisclosure("leaf values", receivers, "leaf values", setting),
+        PermittedDisclosure("thresholds", receivers, "thresholds of others", setting),
         PermittedDisclosure(
-            "kinds and categories of columns", to, "kinds and categories of columns", term
+            "kinds and categories of columns", receivers, "kinds and categories of columns", setting
         ),
     ]
 
@@ -232,31 +233,33 @@ def _permit_export_disclosures(job: Job) -> list[PermittedDisclosure]:
 def compare_with_permitted(
     job: Job, disclosures: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return what was revealed, in words, beside what the job allows; all that it does not, marked.
+    """Return a row for each permitted disclosure with its actual counts, in words.
 
-    One row for each allowance, and one for each thing that none allows.
+    Append a row for each disclosure that the job does not permit, with `allowed` false.
     """
-    told: list[Mapping[str, Any]] = list(disclosures)
+    remaining: list[Mapping[str, Any]] = list(disclosures)
     rows: list[dict[str, Any]] = []
-    for allowed in list_permitted(job):
-        seen = [
+    for permitted in list_permitted(job):
+        matching = [
             r
-            for r in told
-            if r["what"] == allowed.disclosure and set(r["to"]) <= set(allowed.recipients)
+            for r in remaining
+            if r["what"] == permitted.disclosure and set(r["to"]) <= set(permitted.recipients)
         ]
-        told = [r for r in told if r not in seen]
+        remaining = [r for r in remaining if r not in matching]
         rows.append(
             {
-                "what": allowed.text,
-                "to": format_recipients(allowed.recipients, job),
-                "because": allowed.condition,
-                "allowed": bool(allowed.recipients),
-                "count": sum(r["count"] for r in seen),
-                "sentences": [format_disclosure(r["what"], r["to"], r["count"], job) for r in seen],
+                "what": permitted.text,
+                "to": format_recipients(permitted.recipients, job),
+                "because": permitted.condition,
+                "allowed": bool(permitted.recipients),
+                "count": sum(r["count"] for r in matching),
+                "sentences": [
+                    format_disclosure(r["what"], r["to"], r["count"], job) for r in matching
+                ],
             }
         )
-    for r in told:
-        words = format_disclosure(r["what"], r["to"], r["count"], job)
+    for r in remaining:
+        sentence = format_disclosure(r["what"], r["to"], r["count"], job)
         rows.append(
             {
                 "what": r["what"],
@@ -264,17 +267,19 @@ def compare_with_permitted(
                 "because": "no term of this job",
                 "allowed": False,
                 "count": r["count"],
-                "sentences": [words],
+                "sentences": [sentence],
             }
         )
     return rows
 
 
 def add_disclosures(ledgers: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the reveals of several runs, added up."""
+    """Return the disclosures of several runs with added counts."""
     counts: dict[tuple[str, tuple[str, ...]], int] = {}
-    for one in ledgers:
-        for reveal in one:
+    for ledger in ledgers:
+        for reveal in ledger:
             key = reveal["what"], tuple(reveal["to"])
             counts[key] = counts.get(key, 0) + reveal["count"]
-    return [{"what": what, "to": list(to), "count": n} for (what, to), n in counts.items()]
+    return [
+        {"what": disclosure, "to": list(to), "count": n} for (disclosure, to), n in counts.items()
+    ]

@@ -1,7 +1,7 @@
-"""Starting and stopping trainings: the same processes that somebody would start in a terminal.
+"""Start and stop of training runs as `privet train` processes.
 
-They outlive the page. One is stopped as a terminal would stop it, and goes on after its last
-checkpoint when it is started again.
+The processes outlive the dashboard. A stop sends SIGTERM; a restart resumes from the last
+checkpoint.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class _LaunchedProcess:
     process: subprocess.Popen[bytes]
     log: Path
     before: frozenset[Path]
-    """The records that were there."""
+    """Journals that existed before the start."""
 
 
 class TrainingLauncher:
-    """Trainings of one participant."""
+    """Launcher of training runs of one participant."""
 
     def __init__(self, party: Path, folder: str | Path) -> None:
         self._party = party.resolve()
@@ -41,18 +41,18 @@ class TrainingLauncher:
         self._started: dict[str, _LaunchedProcess] = {}
         self._start_lock = threading.Lock()
         self.launch_errors: dict[str, str] = {}
-        """Why a training that we started has ended without a record, by job."""
+        """By job, the last message of a launched process that ended without a journal."""
 
     def start_training(self, job_name: str, job_file: Path, *, restart: bool = False) -> None:
-        """Start a training, or go on with one; raise UnavailableError if it is going on."""
+        """Start or resume a training run; raise UnavailableError if one is starting already."""
         with self._start_lock:
             self._start(job_name, job_file, restart)
 
     def _start(self, job_name: str, job_file: Path, restart: bool) -> None:
-        running = self._started.get(job_name)
-        if running is not None:  # one that has said its last words may still be about to end
+        earlier = self._started.get(job_name)
+        if earlier is not None:  # a process may still be exiting after its last event
             with contextlib.suppress(subprocess.TimeoutExpired):
-                running.process.wait(_END_SECONDS)
+                earlier.process.wait(_END_SECONDS)
             self.reap()
         if job_name in self._started:
             raise UnavailableError(f"the training of {job_name!r} is starting already")
@@ -68,15 +68,15 @@ class TrainingLauncher:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=errors,
-                    start_new_session=True,  # so that Ctrl-C ends the page, and no training
+                    start_new_session=True,  # so that Ctrl-C ends only the dashboard
                 )
         except OSError as error:
             raise UnavailableError(f"{command[0]}: cannot be started: {error}") from None
         self._started[job_name] = _LaunchedProcess(process, log, before)
 
     def stop_run(self, run: JournalReader, pid: int) -> None:
-        """Ask a run to end; raise UnavailableError if it has."""
-        # While the record is locked, its process lives, and nobody else has its number.
+        """Send SIGTERM to a run; raise UnavailableError if it has ended."""
+        # While the journal is locked, its process is alive, so the process id is not reused.
         if not run.is_running():
             raise UnavailableError(f"{run.run_name}: has ended already")
         try:
@@ -85,14 +85,14 @@ class TrainingLauncher:
             raise UnavailableError(f"{run.run_name}: process {pid}: {error.strerror}") from None
 
     def detach(self) -> None:
-        """Leave those that are still running to themselves: they outlive us."""
+        """Detach from running processes, which outlive the dashboard."""
         self.reap()
         for each in self._started.values():
-            each.process.returncode = 0  # or Python would complain that nobody waits for it
+            each.process.returncode = 0  # prevents a ResourceWarning
 
     def reap(self) -> bool:
-        """See which of those that we started have ended; tell whether any has."""
-        running = list(self._started.items())  # others may be started meanwhile
+        """Collect ended processes; return whether any has ended."""
+        running = list(self._started.items())  # a copy, since other threads can start processes
         ended = {job: each for job, each in running if each.process.poll() is not None}
         for job, each in ended.items():
             self._started.pop(job, None)
@@ -101,14 +101,14 @@ class TrainingLauncher:
         return bool(ended)
 
     def _has_journal(self, started: _LaunchedProcess) -> bool:
-        """Tell whether a training has begun since, whose record says more."""
+        """Return whether a training journal exists that is newer than the start."""
         return any(
             "-train-" in path.name for path in {*list_journals(self._folder)} - started.before
         )
 
 
 def _read_last_message(log: Path) -> str:
-    """Return what a process said last."""
+    """Return the last message in the log of a process."""
     with contextlib.suppress(OSError):
         lines = log.read_text(errors="replace").strip().splitlines()
         if lines:

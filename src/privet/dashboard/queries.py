@@ -1,4 +1,4 @@
-"""What a page asks for beside what it is told: checks, estimates, models, reasons."""
+"""Responses to the dashboard's requests: checks, estimates and models."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from privet.schema import StrictSchema, format_validation_error
 from privet.storage.model_part import load_part
 
 _MAX_ESTIMATED_COLUMNS = 10_000
-"""No estimate is of more columns: it would keep everybody waiting."""
+"""Maximum of columns in an estimate, which bounds the computing time."""
 
 
 class EstimateQuery(StrictSchema):
-    """What an estimate is asked of."""
+    """Parameters of a cost estimate."""
 
     samples: Annotated[int, Field(ge=2, le=1_000_000_000)]
     features: list[Annotated[int, Field(ge=0, le=_MAX_ESTIMATED_COLUMNS)]]
@@ -33,45 +33,45 @@ class EstimateQuery(StrictSchema):
 
 
 def answer_estimate(job: Job, body: bytes) -> dict[str, Any]:
-    """Return what a training would take that differs from a job in what is asked for."""
+    """Estimate the cost of a training run with the parameters of a request."""
     try:
-        asked = EstimateQuery.model_validate_json(body)
+        query = EstimateQuery.model_validate_json(body)
     except ValidationError as error:
         raise ParameterError(format_validation_error(error)) from None
     if (
-        len(asked.features) != len(job.party_names)
-        or not 0 < sum(asked.features) <= _MAX_ESTIMATED_COLUMNS
+        len(query.features) != len(job.party_names)
+        or not 0 < sum(query.features) <= _MAX_ESTIMATED_COLUMNS
     ):
         raise ParameterError(
             f"features: give a number for each of {', '.join(job.party_names)}, 1 to "
             f"{_MAX_ESTIMATED_COLUMNS:,} in all"
         )
-    params = {**job.params, "tables": asked.tables, "depth": asked.depth}
-    other = Job.parse({**job.model_dump(), "params": params})
-    foreseen = forecast_training(other, asked.samples, asked.features)
-    times = foreseen.estimate_times(asked.delay, asked.rate)
+    params = {**job.params, "tables": query.tables, "depth": query.depth}
+    changed_job = Job.parse({**job.model_dump(), "params": params})
+    forecast = forecast_training(changed_job, query.samples, query.features)
+    times = forecast.estimate_times(query.delay, query.rate)
     return {
-        **foreseen.to_dict(asked.delay, asked.rate),
+        **forecast.to_dict(query.delay, query.rate),
         "times": {dealer: _split_time(time) for dealer, time in times.items()},
     }
 
 
 def _split_time(time: TimeEstimate) -> dict[str, float]:
-    """Return parts of a time that add up to it: what is hidden by something else counts once."""
-    shown = 1 - OVERLAP_FRACTION
+    """Split a time into parts that add up to it; overlapping work counts once."""
+    exposed_fraction = 1 - OVERLAP_FRACTION
     carrying, computing = time.transfer_seconds, time.compute_seconds
     if carrying < computing:
-        carrying *= shown
+        carrying *= exposed_fraction
     else:
-        computing *= shown
+        computing *= exposed_fraction
     parts = {"delays": time.delays, "carrying": carrying, "computing": computing}
     waiting = max(0.0, time.total - sum(parts.values()))
     return {**parts, "waiting for the dealer": waiting, "total": time.total}
 
 
 def answer_check(party_config: PartyConfig, job: Job) -> list[dict[str, Any]]:
-    """Return what `privet check` says."""
-    return [vars(finding) for finding in _run_checks(party_config, job)]
+    """Return the results of `privet check`."""
+    return [vars(result) for result in _run_checks(party_config, job)]
 
 
 def _run_checks(party_config: PartyConfig, job: Job) -> list[CheckResult]:
@@ -84,7 +84,7 @@ def _run_checks(party_config: PartyConfig, job: Job) -> list[CheckResult]:
 
 
 def answer_model(known_job: KnownJob) -> dict[str, Any]:
-    """Return what our part of a model lets us see."""
+    """Return the visible content of the local model part."""
     if known_job.part_path is None:
         raise ParameterError(f"model: {known_job.job.name!r} has none: train it to its end first")
     file = load_part(known_job.part_path)

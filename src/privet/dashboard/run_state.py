@@ -1,4 +1,4 @@
-"""One run as the page shows it, made of what its record says, line by line."""
+"""State of one run for display, built from the records of its journal."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 _MAX_LOG_LINES = 60
-"""So many lines are shown."""
+"""Maximum of displayed lines."""
 _HIDDEN_EVENTS = frozenset({"table", "revealed"})
-"""What is shown elsewhere."""
+"""Events that other parts of the page display."""
 
 LossPoint = tuple[int, float | None, float | None]
-"""Of a table: its number, the training loss before it, the validation loss after it."""
+"""Table number, training loss before the table, validation loss after it."""
 
 
 class RunState:
-    """A run, as far as it has come."""
+    """Current state of one run."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -24,11 +24,11 @@ class RunState:
         self.status = "starting"
         """starting, waiting, running; done, failed, stopped, killed."""
         self.last_message = ""
-        """The last that was said."""
+        """Text of the last record."""
         self.last_time: str | None = None
-        """When."""
+        """Time of the last record."""
         self.end_record: dict[str, Any] = {}
-        """How it ended, if it did."""
+        """Time and cause of the end, if the run has ended."""
         self.report: dict[str, Any] | None = None
         self.program_record: dict[str, Any] = {}
         self.table_record: dict[str, Any] = {}
@@ -43,31 +43,31 @@ class RunState:
 
     @property
     def job(self) -> str:
-        """Whose run it is."""
+        """Name of the job."""
         return str(self.start_record.get("job", ""))
 
     @property
     def command(self) -> str:
-        """Which command it is."""
+        """Name of the command."""
         return str(self.start_record.get("command", ""))
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended, as far as its record says."""
+        """Whether the journal has no final record."""
         return self.status in ("starting", "waiting", "running")
 
     def apply_event(self, line: Mapping[str, Any]) -> None:
-        """Take in a line of the record."""
+        """Apply one record of the journal."""
         kind, text = str(line.get("event", "")), str(line.get("text", ""))
         self.last_time, self.last_message = str(line.get("time", "")), text
         if kind not in _HIDDEN_EVENTS:
             self._log.append({"time": self.last_time, "text": text})
-        taking = getattr(self, f"_apply_{kind.replace('-', '_')}", None)
-        if taking is not None:
-            taking(line)
+        handler = getattr(self, f"_apply_{kind.replace('-', '_')}", None)
+        if handler is not None:
+            handler(line)
 
     def update_progress(self, line: Mapping[str, Any]) -> None:
-        """Take in how the run stands."""
+        """Apply a progress record."""
         self.progress = dict(line)
         for name, state in line.get("peers", {}).items():
             self._peers.setdefault(name, {}).update(state)
@@ -75,16 +75,16 @@ class RunState:
             self.disclosures = list(line["reveals"])
 
     def mark_terminated(self) -> None:
-        """Take note that its process is gone, without a last word."""
+        """Mark a run whose process ended without a final record."""
         if self.is_running:
             self.status, self.last_message = "killed", "its process ended without a last word"
             self._mark_peers_disconnected()
 
     def _apply_began(self, line: Mapping[str, Any]) -> None:
         self.start_record = dict(line)
-        ours = line.get("name")
+        local_name = line.get("name")
         for name in (*line.get("participants", ()), *line.get("dealers", ())):
-            if name != ours:
+            if name != local_name:
                 self._peers[name] = {"state": "unknown"}
 
     def _apply_waiting(self, line: Mapping[str, Any]) -> None:
@@ -102,7 +102,7 @@ class RunState:
             self._peers.setdefault(name, {}).update(state="connected", since=line.get("time"))
 
     def _apply_workers(self, line: Mapping[str, Any]) -> None:
-        """Take note that our own workers are there, for whom we may have waited."""
+        """Mark a run as running once its workers are connected."""
         if self.status == "waiting":
             self.status = "running"
 
@@ -125,20 +125,20 @@ class RunState:
         self.status = "running"
 
     def _apply_lost(self, line: Mapping[str, Any]) -> None:
-        """Take note that a service has lost somebody, and waits for it."""
+        """Mark a service as waiting for a disconnected peer."""
         self.status = "waiting"
         self._mark_peer_lost(line)
 
     def _apply_revealed(self, line: Mapping[str, Any]) -> None:
         self._disclosed.append({key: line[key] for key in ("what", "to", "count")})
-        if not self.progress:  # which has the same, sooner
+        if not self.progress:  # progress records contain the same disclosures earlier
             self.disclosures = self._disclosed
 
     def _apply_done(self, line: Mapping[str, Any]) -> None:
         self.status, self.end_record = "done", {"time": line.get("time"), "code": 0}
         if "seconds" in line and "rounds" in line:
-            beside = ("time", "event", "text")
-            self.report = {key: value for key, value in line.items() if key not in beside}
+            excluded = ("time", "event", "text")
+            self.report = {key: value for key, value in line.items() if key not in excluded}
             self.disclosures = list(line.get("reveals", ()))
         self._mark_peers_disconnected()
 
@@ -156,7 +156,7 @@ class RunState:
         self._mark_peers_disconnected()
 
     def _mark_peers_disconnected(self) -> None:
-        """Nobody is connected any more."""
+        """Mark all peers as disconnected."""
         for peer in self._peers.values():
             if peer.get("state") in ("connected", "missing"):
                 peer.update(state="left", since=None)
@@ -166,7 +166,7 @@ class RunState:
             self._peers[line["peer"]].update(state="lost", since=line.get("time"))
 
     def to_summary(self) -> dict[str, Any]:
-        """Return it as a list of runs shows it."""
+        """Return the run as an entry of a list of runs."""
         return {
             "id": self.name,
             "command": self.command,
@@ -185,12 +185,12 @@ class RunState:
 
     @property
     def predictions_path(self) -> str | None:
-        """Where predictions were written, if any were."""
+        """Path of the written predictions, if any."""
         return (self.report or {}).get("out")
 
     def to_dict(self, first_point: int = 0) -> dict[str, Any]:
-        """Return all that is shown of it; of the points, those after the first `first_point`."""
-        where = self.progress if self.is_running else {}
+        """Return the displayed details, with loss points from index `first_point` on."""
+        progress = self.progress if self.is_running else {}
         return {
             **self.to_summary(),
             "end": self.end_record,
@@ -209,12 +209,12 @@ class RunState:
             "seconds_left": self.table_record.get("seconds_left"),
             "rounds": self.table_record.get("rounds") or (self.report or {}).get("rounds"),
             "best_table": self.table_record.get("best_table"),
-            "step": where.get("step"),
-            "level": where.get("level"),
-            "now_table": where.get("table"),
-            "groups": where.get("groups"),
-            "slowest_group": where.get("slowest_group"),
-            "waits_for_group": where.get("waits_for_group"),
+            "step": progress.get("step"),
+            "level": progress.get("level"),
+            "now_table": progress.get("table"),
+            "groups": progress.get("groups"),
+            "slowest_group": progress.get("slowest_group"),
+            "waits_for_group": progress.get("waits_for_group"),
             "by_workers": self.progress.get("by_workers"),
             "peers": [{"name": name, **peer} for name, peer in self._peers.items()],
             "dealers": self.start_record.get("dealers", []),

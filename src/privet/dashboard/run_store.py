@@ -1,7 +1,7 @@
-"""Following the files of a participant, and telling every page what has changed.
+"""Store of a participant's runs and jobs, which polls local files and streams changes to clients.
 
-Each page has a cursor: what it was told. So one that was asleep gets what it missed, and a slow one
-holds nobody up.
+Each client has a cursor of the changes sent to it. Therefore a suspended client receives all that
+it missed, and a slow client does not delay others.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from privet.errors import ParameterError
 from privet.storage.journal import JournalReader, list_journals
 
 _JOBS_SECONDS = 2.0
-"""How often we look for other jobs."""
+"""Interval between scans for jobs."""
 StreamEvent = tuple[str, dict[str, Any]]
-"""What happened, and how it is now."""
+"""Kind of a change, and the new state."""
 
 
 @dataclass
@@ -36,17 +36,17 @@ class _FollowedRun:
 
 @dataclass
 class ClientCursor:
-    """What a page was told."""
+    """Changes that were sent to one client."""
 
     overview: int = -1
     runs: dict[str, int] = field(default_factory=dict)
-    """As of which change."""
+    """Number of the last change sent, by run."""
     points: dict[str, int] = field(default_factory=dict)
-    """How many of its points."""
+    """Number of loss points sent, by run."""
 
 
 class RunStore:
-    """What a participant's files say, as it changes."""
+    """Runs and jobs of one participant, read from local files."""
 
     def __init__(self, party: Path, party_config: PartyConfig, job_files: list[Path]) -> None:
         self.party_config = party_config
@@ -56,15 +56,15 @@ class RunStore:
         self._jobs: dict[str, KnownJob] = {}
         self._last_scan = 0.0
         self.n_changes = 0
-        """How often anything has changed."""
+        """Number of changes so far."""
         self._overview = 0
-        """Since which change the overview is as it is."""
+        """Number of the last change of the overview."""
         self.poll()
 
     def poll(self) -> bool:
-        """Read what is new; tell whether anything is."""
-        before = self.n_changes
-        states = self._list_statuses()
+        """Read new records; return whether anything has changed."""
+        previous_count = self.n_changes
+        statuses = self._list_statuses()
         for path in list_journals(self.party_config.folder):
             if path.stem not in self._runs:
                 self._runs[path.stem] = _FollowedRun(JournalReader(path), RunState(path.stem))
@@ -73,27 +73,30 @@ class RunStore:
                 self._update_run(each)
         jobs = self._scan_jobs()
         ended = self.launcher.reap()
-        if jobs or ended or states != self._list_statuses():
-            self.n_changes += self.n_changes == before
+        if jobs or ended or statuses != self._list_statuses():
+            self.n_changes += self.n_changes == previous_count
             self._overview = self.n_changes
-        return self.n_changes > before
+        return self.n_changes > previous_count
 
     def _list_statuses(self) -> list[str]:
-        """Return what an overview says of runs; how far they are, it does not say anew."""
+        """Return the statuses of runs, whose changes update the overview; progress does not."""
         return [each.view.status for each in self._runs.values()]
 
     def _update_run(self, run: _FollowedRun) -> None:
-        """Take in what a run says; whether it goes on is asked first, for its last words."""
-        going_on = run.file.is_running()
-        lines, standing = run.file.read_new_records(), run.file.read_new_progress()
+        """Apply new records of a run.
+
+        Check first whether the run is active, so that its final records are not missed.
+        """
+        is_running = run.file.is_running()
+        lines, progress = run.file.read_new_records(), run.file.read_new_progress()
         for line in lines:
             run.view.apply_event(line)
-        if standing is not None:
-            run.view.update_progress(standing)
-        if not going_on:
+        if progress is not None:
+            run.view.update_progress(progress)
+        if not is_running:
             run.view.mark_terminated()
             run.is_finished = True
-        if lines or standing is not None or run.is_finished:
+        if lines or progress is not None or run.is_finished:
             self.n_changes += 1
             run.changed = self.n_changes
 
@@ -121,7 +124,7 @@ class RunStore:
         return self._runs[name].file, self._runs[name].view
 
     def find_running_training(self, job_name: str) -> RunState | None:
-        """Return the training of a job that goes on, if one does."""
+        """Return the active training run of a job, if there is one."""
         views = (each.view for each in self._runs.values())
         return next(
             (v for v in views if v.job == job_name and v.is_running and v.command == "train"),
@@ -129,7 +132,7 @@ class RunStore:
         )
 
     def make_overview(self) -> dict[str, Any]:
-        """Return all but the insides of runs."""
+        """Return jobs, federations and summaries of runs."""
         jobs = [known.to_dict(self.party_config.name) for known in self._jobs.values()]
         for job in jobs:
             job["complaint"] = self.launcher.launch_errors.get(job["name"])
@@ -143,17 +146,17 @@ class RunStore:
         }
 
     def make_run_details(self, name: str, first_point: int = 0) -> dict[str, Any]:
-        """Return a run, with its ledger in words."""
+        """Return the details of a run, with its disclosures in words."""
         view = self.get_run(name)[1]
-        found = view.to_dict(first_point)
+        details = view.to_dict(first_point)
         if view.n_resumed_tables and not first_point:
-            found["earlier"] = self._find_earlier_points(view)
+            details["earlier"] = self._find_earlier_points(view)
         if view.job in self._jobs:
-            found["ledger"] = compare_with_permitted(self._jobs[view.job].job, view.disclosures)
-        return found
+            details["ledger"] = compare_with_permitted(self._jobs[view.job].job, view.disclosures)
+        return details
 
     def _find_earlier_points(self, state: RunState) -> list[LossPoint]:
-        """Return the points of the tables that earlier runs had trained, from where one goes on."""
+        """Return loss points of earlier runs for the tables that a resumed run has not trained."""
         points: dict[int, LossPoint] = {}
         for each in self._runs.values():
             if each.view is state:
@@ -163,38 +166,40 @@ class RunStore:
         return [points[table] for table in sorted(points) if table <= state.n_resumed_tables]
 
     def make_disclosure_table(self, job_name: str) -> dict[str, Any]:
-        """Return what left the protocol in all runs of a job together."""
-        told = [each.view.disclosures for each in self._runs.values() if each.view.job == job_name]
+        """Return the added disclosures of all runs of a job."""
+        ledgers = [
+            each.view.disclosures for each in self._runs.values() if each.view.job == job_name
+        ]
         return {
             "job": job_name,
-            "runs": len(told),
-            "rows": compare_with_permitted(self.get_job(job_name).job, add_disclosures(told)),
+            "runs": len(ledgers),
+            "rows": compare_with_permitted(self.get_job(job_name).job, add_disclosures(ledgers)),
         }
 
     def iter_changes(self, cursor: ClientCursor) -> Iterator[StreamEvent]:
-        """Yield what a page was not told yet: at first, of the last training of each job."""
-        first = cursor.overview < 0
+        """Yield changes that a client has not received; at first, only the latest runs."""
+        is_first = cursor.overview < 0
         if cursor.overview < self._overview:
             cursor.overview = max(self._overview, 0)
             yield "overview", self.make_overview()
         jobs = set()
         for name, each in self._runs.items():
-            if first and not self._is_latest(each.view):
+            if is_first and not self._is_latest(each.view):
                 cursor.runs[name] = each.changed
             if cursor.runs.get(name, -1) < each.changed:
                 cursor.runs[name] = each.changed
-                since = cursor.points.get(name, 0)
+                first_point = cursor.points.get(name, 0)
                 cursor.points[name] = len(each.view.loss_points)
                 jobs.add(each.view.job)
-                yield "run", self.make_run_details(name, since)
+                yield "run", self.make_run_details(name, first_point)
         for job in sorted(jobs & set(self._jobs)):
             yield "ledger", self.make_disclosure_table(job)
 
     def _is_latest(self, state: RunState) -> bool:
-        """Tell whether it is the last training of its job, or goes on."""
-        same = [
+        """Return whether a run is active, or the last training run of its job."""
+        trainings = [
             each.view.name
             for each in self._runs.values()
             if each.view.job == state.job and each.view.command == "train"
         ]
-        return state.is_running or same[-1:] == [state.name]
+        return state.is_running or trainings[-1:] == [state.name]

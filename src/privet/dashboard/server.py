@@ -1,4 +1,4 @@
-"""The page at work, for as long as its context lasts."""
+"""HTTP server of the dashboard."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _MAX_CONNECTIONS = 100
 def run_dashboard(
     server_config: HttpServerConfig, party: Path, job_files: list[Path], emit: EventHandler
 ) -> Iterator[str]:
-    """Have a page of a participant's own; yield its address, with the token that it takes."""
+    """Serve a participant's dashboard while the context lasts; yield its URL with the token."""
     token = secrets.token_urlsafe(32)
-    watch = RunStore(party, PartyConfig.load(party), job_files)
-    application = DashboardApp(server_config, token, watch)
+    store = RunStore(party, PartyConfig.load(party), job_files)
+    application = DashboardApp(server_config, token, store)
     connections = ConnectionLimiter(_MAX_CONNECTIONS)
     with run_http_server(server_config, application.make_asgi_app(), connections, emit) as port:
         scheme = "https" if server_config.certificate else "http"
@@ -34,4 +34,4 @@ def run_dashboard(
             yield f"{scheme}://{host}:{port}/#token={token}"
         finally:
             application.is_stopped = True
-            watch.launcher.detach()
+            store.launcher.detach()

@@ -1,1 +1,1 @@
-"""The recipient's endpoint: predictions over HTTP, from a federation that serves."""
+"""HTTP endpoint of the recipient: predictions from a running service."""

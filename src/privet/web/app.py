@@ -4,22 +4,22 @@
                                                  {"classes": ["no", "yes"],
                                                   "predictions": ["yes", "no"],
                                                   "probabilities": [[0.07, 0.93], [0.92, 0.08]]}
-                   {"rows": [{"id": "17",    the same, of rows whose own columns are given
+                   {"rows": [{"id": "17",    the same, for inline rows with the local columns
                      "age": 40}]}
-                   {"ids": ["17"],           beside these, if the job has explanations,
+                   {"ids": ["17"],           additionally, if the job has explanations,
                     "explain": true}             {"contributions": {"age": [1.4], "income": [0.9]},
                                                   "base": 0.3}
                                              404 {"error": ..., "unknown": {"4": ["shop"]}}
     GET  /live                               200 as long as the process can answer
-    GET  /ready                              200, or 503 while somebody is missing
+    GET  /ready                              200, or 503 while a peer is disconnected
     GET  /health                             the same with numbers
     GET  /metrics, /openapi.json, /docs      for Prometheus, for programs, for people
 
-An id of several parts is a list of these. Where rows were aligned, nobody knows who lacks an id.
-Whoever cannot be answered is told so at once: 503 while the federation is not there, 429 where too
-many ask, 504 after the deadline.
+An id of several parts is a list of these. With alignment, no participant learns which others lack
+an id, so a 404 does not name them. A request that cannot be served fails immediately: 503 while a
+peer is disconnected, 429 while the queue is full; 504 after the deadline.
 
-Ids, features and predictions are in none of it; names of participants are.
+Metrics contain names of participants, but no ids, features or predictions.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class LatencyHistogram:
-    """How long answers took, by the code that they had."""
+    """Response times, and response counts by HTTP status."""
 
     def __init__(self) -> None:
         self.counts_by_status: Counter[int] = Counter()
@@ -72,23 +72,23 @@ class LatencyHistogram:
         self._sum = 0.0
 
     def observe(self, code: int, seconds: float) -> None:
-        """Count one answer."""
+        """Record one response."""
         self.counts_by_status[code] += 1
         self._counts[bisect_left(_BOUNDS, seconds)] += 1
         self._sum += seconds
 
     def format_samples(self, name: str) -> list[str]:
-        """Return a histogram's samples."""
-        found, below = [], 0
+        """Return the samples of the histogram in Prometheus' text format."""
+        samples, cumulative = [], 0
         for bound, count in zip((*map(str, _BOUNDS), "+Inf"), self._counts, strict=True):
-            below += count
-            found.append(f'{name}_bucket{{le="{bound}"}} {below}')
-        return [*found, f"{name}_sum {self._sum!r}", f"{name}_count {below}"]
+            cumulative += count
+            samples.append(f'{name}_bucket{{le="{bound}"}} {cumulative}')
+        return [*samples, f"{name}_sum {self._sum!r}", f"{name}_count {cumulative}"]
 
 
 def format_metrics(queue: RequestQueue, latencies: LatencyHistogram, n_connections: int) -> str:
-    """Return all metrics."""
-    served = queue.stats
+    """Return all metrics in Prometheus' text format."""
+    stats = queue.stats
     text = [
         *_format_metric(
             "privet_up", "gauge", "Whether all participants are there.", queue.status == "ok"
@@ -111,31 +111,31 @@ def format_metrics(queue: RequestQueue, latencies: LatencyHistogram, n_connectio
         "# TYPE privet_http_request_seconds histogram",
         *latencies.format_samples("privet_http_request_seconds"),
     ]
-    sessions = max(0, served.sessions - 1)
-    for name, kind, meaning, value in (
+    sessions = max(0, stats.sessions - 1)
+    for name, kind, help_text, value in (
         ("privet_http_connections", "gauge", "Clients that are connected.", n_connections),
         ("privet_waiting_requests", "gauge", "Requests that wait.", queue.n_queued),
-        ("privet_rows_total", "counter", "Rows asked for.", served.rows),
-        ("privet_batches_total", "counter", "Runs of the protocol.", served.batches),
-        ("privet_batch_seconds_total", "counter", "Time in runs of the protocol.", served.seconds),
-        ("privet_rounds_total", "counter", "Network delays waited for.", served.rounds),
-        ("privet_sent_bytes_total", "counter", "Sent to participants.", served.bytes_sent),
-        ("privet_received_bytes_total", "counter", "Received from them.", served.bytes_received),
+        ("privet_rows_total", "counter", "Rows asked for.", stats.rows),
+        ("privet_batches_total", "counter", "Runs of the protocol.", stats.batches),
+        ("privet_batch_seconds_total", "counter", "Time in runs of the protocol.", stats.seconds),
+        ("privet_rounds_total", "counter", "Network delays waited for.", stats.rounds),
+        ("privet_sent_bytes_total", "counter", "Sent to participants.", stats.bytes_sent),
+        ("privet_received_bytes_total", "counter", "Received from them.", stats.bytes_received),
         (
             *("privet_dealer_bytes_total", "counter", "Received from dealers."),
-            served.bytes_from_dealer,
+            stats.bytes_from_dealer,
         ),
-        ("privet_meetings_total", "counter", "Attempts to meet the others.", served.meetings),
+        ("privet_meetings_total", "counter", "Attempts to meet the others.", stats.meetings),
         ("privet_reconnections_total", "counter", "Sessions after the first.", sessions),
-        ("privet_lost_sessions_total", "counter", "Sessions that ended early.", served.lost),
-        ("privet_model_changes_total", "counter", "Models that replaced another.", served.models),
+        ("privet_lost_sessions_total", "counter", "Sessions that ended early.", stats.lost),
+        ("privet_model_changes_total", "counter", "Models that replaced another.", stats.models),
         (
             *("privet_refused_models_total", "counter", "New models of ours that are of no use."),
-            served.refused_models,
+            stats.refused_models,
         ),
         ("privet_uptime_seconds", "gauge", "Time since the start.", time.time() - queue.started),
     ):
-        text += _format_metric(name, kind, meaning, value)
+        text += _format_metric(name, kind, help_text, value)
     return "\n".join(text) + "\n"
 
 
@@ -146,7 +146,7 @@ def _format_metric(name: str, metric_type: str, help_text: str, value: float) ->
 def _format_labelled_metric(
     name: str, metric_type: str, help_text: str, label: str, values: Mapping[str, float]
 ) -> Iterable[str]:
-    # Names of participants are letters, digits and a few signs that need no escaping.
+    # Names of participants contain only characters that need no escaping.
     samples = (
         f'{name}{{{label}="{key}"}} {_format_number(value)}' for key, value in values.items()
     )
@@ -162,28 +162,28 @@ def _format_number(value: float) -> str:
 
 
 _RETRY_SECONDS = "2"
-"""When to ask again while the federation is not there."""
+"""Value of Retry-After while a peer is disconnected."""
 
 
 @dataclass
 class EndpointApp:
-    """What answers requests."""
+    """The handlers of the endpoint."""
 
     endpoint: EndpointConfig
     queue: RequestQueue
     request_parser: RequestParser
     job_info: dict[str, Any]
-    """What is served, for whoever asks for our health."""
+    """Facts about the job in the response of /health."""
     connections: ConnectionLimiter
     latencies: LatencyHistogram = field(default_factory=LatencyHistogram)
 
     def make_asgi_app(self) -> ASGIApp:
-        """Return it behind its guard."""
+        """Return the ASGI application behind access control."""
         routes = [
             Route("/predict", self._predict, methods=["POST"]),
             *(
-                Route(path, answer, methods=["GET"])
-                for path, answer in (
+                Route(path, handler, methods=["GET"])
+                for path, handler in (
                     ("/", self._handle_health),
                     ("/health", self._handle_health),
                     ("/live", self._handle_live),
@@ -205,11 +205,11 @@ class EndpointApp:
     async def _predict(self, http: HttpRequest) -> Response:
         started = time.perf_counter()
         try:
-            answer = await self._respond(http)
+            response = await self._respond(http)
         except ClientDisconnect:
-            answer = make_error_response(400, "hung up before the request was there")
-        self.latencies.observe(answer.status_code, time.perf_counter() - started)
-        return answer
+            response = make_error_response(400, "hung up before the request was there")
+        self.latencies.observe(response.status_code, time.perf_counter() - started)
+        return response
 
     async def _respond(self, http: HttpRequest) -> Response:
         body = await self._read_body(http)
@@ -240,31 +240,31 @@ class EndpointApp:
         return await _make_json_response(make_response_content(request))
 
     async def _read_body(self, http: HttpRequest) -> bytes | None:
-        """Return what was sent; None if it is too much, of which nothing is kept."""
-        most, found, taken = self.endpoint.most_bytes, bytearray(), 0
+        """Return the request body; None, without keeping any of it, if it is too long."""
+        max_bytes, body, n_read = self.endpoint.most_bytes, bytearray(), 0
         declared = http.headers.get("content-length")
-        if declared is not None and int(declared) > most:
+        if declared is not None and int(declared) > max_bytes:
             await discard_body(http.receive)
             return None
-        # The stream itself knows its end: after the last piece, whoever asks for more waits on.
+        # Only the stream knows its end: a read after the last piece would block.
         async for piece in http.stream():
-            taken += len(piece)
-            if taken <= most:
-                found += piece
+            n_read += len(piece)
+            if n_read <= max_bytes:
+                body += piece
             else:
-                found.clear()
-            if taken > most + MAX_DISCARDED_BYTES:
+                body.clear()
+            if n_read > max_bytes + MAX_DISCARDED_BYTES:
                 break
-        return bytes(found) if taken <= most else None
+        return bytes(body) if n_read <= max_bytes else None
 
     async def _submit_and_wait(self, request: PredictionRequest) -> bool:
-        """Have a request answered, or refused; tell whether that was in time."""
+        """Submit a request; return whether it is done before the deadline."""
         loop = asyncio.get_running_loop()
-        settled: asyncio.Future[None] = loop.create_future()
-        request.on_done = _make_done_callback(loop, settled)
+        done: asyncio.Future[None] = loop.create_future()
+        request.on_done = _make_done_callback(loop, done)
         self.queue.submit(request)
         try:
-            await asyncio.wait_for(settled, self.endpoint.deadline)
+            await asyncio.wait_for(done, self.endpoint.deadline)
         except asyncio.TimeoutError:
             return False
         finally:
@@ -308,29 +308,29 @@ class EndpointApp:
         content = render_docs_page(
             make_openapi_document(self.request_parser, self.endpoint, self.job_info)
         )
-        # Nothing is loaded from anywhere, and nothing runs.
+        # The page loads no resources and runs no scripts.
         policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
         return HTMLResponse(content, headers={"Content-Security-Policy": policy})
 
 
 async def _make_json_response(content: dict[str, Any], status: int = 200) -> Response:
-    """Return an answer that may be long: others are answered meanwhile."""
+    """Encode a response that may be long in a thread, so that other requests are not delayed."""
     body = await asyncio.to_thread(lambda: b"".join(iter_json(content)))
     return Response(body, status, media_type="application/json")
 
 
 def _make_done_callback(
-    loop: asyncio.AbstractEventLoop, settled: asyncio.Future[None]
+    loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]
 ) -> Callable[[], None]:
-    def settle() -> None:
-        if not settled.done():
-            settled.set_result(None)
+    def set_done() -> None:
+        if not done.done():
+            done.set_result(None)
 
-    def on_answered() -> None:
+    def on_done() -> None:
         if not loop.is_closed():
-            loop.call_soon_threadsafe(settle)
+            loop.call_soon_threadsafe(set_done)
 
-    return on_answered
+    return on_done
 
 
 async def _handle_not_found(http: HttpRequest, _: Exception) -> Response:

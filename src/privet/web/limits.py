@@ -1,11 +1,11 @@
 """Limits of the HTTP endpoint: tokens, hosts, request rates and slow connections.
 
-Pages that a browser shows from elsewhere can make it ask, under a host name of theirs (DNS that
-points to us) or across origins. Such requests are refused whatever they carry.
+A web page from another site can make a browser send requests, under a host name of that site (DNS
+rebinding) or across origins. Such requests are rejected, with or without a valid token.
 
-A request must arrive within some seconds, its head in some kilobytes. When there are as many
-connections as may be, the one that has kept us waiting longest for a request makes room. So a crowd
-of slow clients never keeps anybody else from being answered.
+A request must arrive within a time limit, and its headers within a size limit. When the maximum of
+connections is reached, the connection that has waited longest for a request is closed. Therefore
+slow clients cannot block the endpoint for others.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from privet.config.party import LOOPBACK_HOSTS, HttpServerConfig
 
 PUBLIC_PATHS = ("/live", "/ready")
-"""What is told to anybody: that we are there, and whether predictions are to be had."""
+"""Paths that need no token: they reveal only liveness and readiness."""
 MAX_DISCARDED_BYTES = 1 << 26
-"""So many bytes of a refused body are taken in: who still sends does not listen."""
+"""Bytes of a rejected body that are read, since a client that still sends does not read."""
 _MAX_ADDRESSES = 10_000
 
 
 def make_error_response(status: int, text: str, **headers: str) -> JSONResponse:
-    """Return an answer that says why there is no other."""
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return JSONResponse({"error": text}, status, named)
+    """Return a response with an error message and headers."""
+    header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    return JSONResponse({"error": text}, status, header_fields)
 
 
 class RateLimiter:
-    """So many requests a second from the same address, on average; a second's worth at once."""
+    """Token bucket by client address: a rate per second, with bursts of one second."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def allow(self, address: str) -> bool:
-        """Count a request; tell whether it is one too many."""
+        """Count a request; return whether it is within the rate."""
         now = time.monotonic()
-        left, since = self._left.pop(address, (float(self._per_second), now))
-        left = min(self._per_second, left + self._per_second * (now - since))
+        left, last_time = self._left.pop(address, (float(self._per_second), now))
+        left = min(self._per_second, left + self._per_second * (now - last_time))
         allowed = left >= 1
         self._left[address] = (left - allowed, now)
         if len(self._left) > _MAX_ADDRESSES:
-            self._left.popitem(last=False)  # whoever has not asked for longest
+            self._left.popitem(last=False)  # the least recent address
         return allowed
 
 
 class AccessControl:
-    """An application behind all that is refused."""
+    """ASGI application that rejects requests by host, origin, rate, token or content type."""
 
     def __init__(
         self,
@@ -86,18 +86,18 @@ class AccessControl:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         headers = Headers(scope=scope)
-        refused = self._check_host_and_origin(headers, scope)
-        if refused is None and scope["path"] not in self._open_paths:
-            refused = self._check_client(headers, scope)
-        if refused is None:
+        rejection = self._check_host_and_origin(headers, scope)
+        if rejection is None and scope["path"] not in self._open_paths:
+            rejection = self._check_client(headers, scope)
+        if rejection is None:
             await self._app(scope, receive, send)
             return
         if not await discard_body(receive):
-            refused.headers["Connection"] = "close"
-        await refused(scope, receive, send)
+            rejection.headers["Connection"] = "close"
+        await rejection(scope, receive, send)
 
     def _check_host_and_origin(self, headers: Headers, scope: Scope) -> Response | None:
-        """Refuse what a page elsewhere makes a browser ask."""
+        """Reject requests that a web page from another site makes a browser send."""
         host = headers.get("host", "")
         if not self._is_allowed_host(host, scope):
             return make_error_response(
@@ -109,11 +109,11 @@ class AccessControl:
         return None
 
     def _check_client(self, headers: Headers, scope: Scope) -> Response | None:
-        """Refuse whoever asks too often, may not ask, or asks for what is no JSON."""
+        """Reject requests above the rate limit, without a valid token, or without JSON."""
         client = scope.get("client")
         if not self._rate.allow(client[0] if client else ""):
-            most = self._server_config.most_per_second
-            text = f"more than {most:,} requests a second from one address: ask less often"
+            max_rate = self._server_config.most_per_second
+            text = f"more than {max_rate:,} requests a second from one address: ask less often"
             return make_error_response(429, text, Retry_After="1")
         if self._token is not None and not self._has_valid_token(headers.get("authorization", "")):
             text = "show the token: Authorization: Bearer TOKEN"
@@ -123,31 +123,31 @@ class AccessControl:
         return None
 
     def _is_allowed_host(self, host: str, scope: Scope) -> bool:
-        named = _strip_port(host)
+        name = _strip_port(host)
         server = scope.get("server")
-        return named in self._hosts or (server is not None and named == server[0])
+        return name in self._hosts or (server is not None and name == server[0])
 
     def _is_allowed_origin(self, origin: str, host: str) -> bool:
         try:
             return origin in self._server_config.origins or urlsplit(origin).netloc == host
-        except ValueError:  # it is no address
+        except ValueError:  # not a URL
             return False
 
     def _has_valid_token(self, authorization: str) -> bool:
-        scheme, _, shown = authorization.partition(" ")
+        scheme, _, token = authorization.partition(" ")
         assert self._token is not None
-        right = hmac.compare_digest(shown.strip().encode(), self._token)
-        return scheme.lower() == "bearer" and right
+        is_equal = hmac.compare_digest(token.strip().encode(), self._token)
+        return scheme.lower() == "bearer" and is_equal
 
 
 async def discard_body(receive: Receive) -> bool:
-    """Take in a body of which nothing was read yet; tell whether that was all."""
-    taken = 0
-    while taken <= MAX_DISCARDED_BYTES:
+    """Read and discard a body of which nothing was read yet; return whether it ended."""
+    n_read = 0
+    while n_read <= MAX_DISCARDED_BYTES:
         message = await receive()
         if message["type"] != "http.request":
             return True
-        taken += len(message.get("body", b""))
+        n_read += len(message.get("body", b""))
         if not message.get("more_body", False):
             return True
     return False
@@ -165,14 +165,14 @@ def _is_json(content_type: str) -> bool:
 
 
 RECEIVE_TIMEOUT_SECONDS = 15.0
-"""How long a request may take to arrive."""
+"""Maximum time for a request to arrive."""
 IDLE_TIMEOUT_SECONDS = 60
-"""How long a connection may be kept without one, after the first."""
+"""Maximum idle time of a connection between requests."""
 _MAX_HEADER_BYTES = 1 << 15
 
 
 class ConnectionLimiter:
-    """All connections of an endpoint; those that we wait for, longest first."""
+    """The connections of an endpoint, with deadlines of pending requests, earliest first."""
 
     def __init__(self, max_connections: int) -> None:
         self.max_connections = max_connections
@@ -180,7 +180,7 @@ class ConnectionLimiter:
         self._deadlines: OrderedDict[LimitedConnection, float] = OrderedDict()
 
     def add(self, connection: LimitedConnection) -> None:
-        """Take one in; another one makes room for it if there are too many."""
+        """Add a connection; above the maximum, close the one that has waited longest."""
         self.count += 1
         if self.count > self.max_connections:
             slowest = next(iter(self._deadlines), connection)
@@ -194,23 +194,23 @@ class ConnectionLimiter:
         self.expect_request(connection, RECEIVE_TIMEOUT_SECONDS)
 
     def remove(self, connection: LimitedConnection) -> None:
-        """Forget one that is gone."""
+        """Remove a closed connection."""
         self.count -= 1
         self.clear_deadline(connection)
 
     def expect_request(self, connection: LimitedConnection, seconds: float) -> None:
-        """Note that a request is due from it, within so many seconds."""
+        """Set the deadline for the next request of a connection."""
         self._deadlines[connection] = time.monotonic() + seconds
         self._deadlines.move_to_end(connection)
 
     def clear_deadline(self, connection: LimitedConnection) -> None:
-        """Note that all of its request is there."""
+        """Clear the deadline of a connection whose request is complete."""
         self._deadlines.pop(connection, None)
 
     def close_slow_connections(self) -> None:
-        """Give up whoever has kept us waiting for too long."""
+        """Close all connections whose deadline has passed."""
         now = time.monotonic()
-        for connection in [each for each, until in self._deadlines.items() if until < now]:
+        for connection in [each for each, deadline in self._deadlines.items() if deadline < now]:
             self.clear_deadline(connection)
             connection.close_with_error(
                 HTTPStatus.REQUEST_TIMEOUT, "the request took too long to arrive"
@@ -218,7 +218,7 @@ class ConnectionLimiter:
 
 
 class LimitedConnection(HttpToolsProtocol):
-    """One connection, watched."""
+    """A connection that reports its state to a limiter and limits the header size."""
 
     def __init__(self, *arguments: Any, limiter: ConnectionLimiter, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -228,9 +228,9 @@ class LimitedConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Be connected."""
-        # An answer is two writes, of which the second must not wait for the first to be heard of.
-        line = transport.get_extra_info("socket")
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A response is two writes; the second must not wait for an acknowledgement of the first.
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
         self._limiter.add(self)
 
@@ -240,7 +240,7 @@ class LimitedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on, unless a head has no end."""
+        """Read on, unless the headers are too long."""
         if self.transport.is_closing():
             return
         if self._in_headers and not self._header_bytes:
@@ -258,29 +258,29 @@ class LimitedConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Note that nothing more is missing."""
+        """Clear the deadline: the request is complete."""
         self._limiter.clear_deadline(self)
         self._in_headers, self._header_bytes = True, 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, or for the rest of one that was refused before."""
+        """Wait for the next request, or for the rest of a rejected one."""
         super().on_response_complete()
         if not self.transport.is_closing():
-            # One who is silent is hung up on by the base class, without a word.
+            # The base class closes idle connections without a response.
             self._limiter.expect_request(
                 self, math.inf if self._in_headers else RECEIVE_TIMEOUT_SECONDS
             )
 
     def close_with_error(self, status: HTTPStatus, text: str) -> None:
-        """Say why, unless an answer has begun, and close the connection."""
+        """Send an error, unless a response has begun, and close the connection."""
         if self.transport.is_closing():
             return
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             body = json.dumps({"error": text}).encode() + b"\n"
-            head = (
+            headers = (
                 f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\n"
                 f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
             )
-            self.transport.write(head.encode() + body)
+            self.transport.write(headers.encode() + body)
         self.transport.close()

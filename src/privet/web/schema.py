@@ -24,13 +24,13 @@ from privet.storage.json_records import Name
 from privet.version import __version__
 
 ID_FIELD = "id"
-"""What the id of a row is called that comes with a request."""
+"""Field name of the id of an inline row."""
 _PIECE = 10_000
-"""Rows of which JSON is made in one go."""
+"""Rows that are encoded as JSON at once."""
 
 
 class TooManyRowsError(ParameterError):
-    """More rows than a request may have."""
+    """More rows than the limit of a request."""
 
 
 class _RequestBody(StrictSchema):
@@ -45,70 +45,72 @@ class _RequestBodyWithIdParts(_RequestBody):
 
 @dataclass(frozen=True)
 class RequestParser:
-    """Reads requests to one service."""
+    """Parser of requests to one service."""
 
     id_parts: Sequence[str]
-    """Of an id."""
+    """Names of the parts of an id."""
     max_rows: int
     has_explanations: bool
-    """Whether explanations may be asked for."""
+    """Whether requests can ask for feature attributions."""
     table_spec: TableSpec
-    """How the cells of our table are written, and so those of rows that come with a request."""
+    """Cell format of the local table, which inline rows follow."""
     get_encoders: Callable[[], Sequence[Encoder]]
-    """What makes features of our columns."""
+    """Return the encoders of the local columns."""
 
     def parse(self, body: bytes) -> PredictionRequest:
-        """Return what is asked for; raise InputError that says what is wrong with it."""
+        """Parse a request body; raise InputError if it is invalid."""
         try:
-            kind = _RequestBody if len(self.id_parts) == 1 else _RequestBodyWithIdParts
-            asked = kind.model_validate_json(body)
+            body_type = _RequestBody if len(self.id_parts) == 1 else _RequestBodyWithIdParts
+            request = body_type.model_validate_json(body)
         except ValidationError as error:
             raise ParameterError(self._format_cell_error(error) or complaint(error)) from None
-        if (asked.ids is None) == (asked.rows is None):
+        if (request.ids is None) == (request.rows is None):
             raise ParameterError("ids, rows: one of them is required, and not both")
-        if asked.explain and not self.has_explanations:
+        if request.explain and not self.has_explanations:
             raise ParameterError("explain: the job has no explanations")
-        if asked.rows is None:
-            assert asked.ids is not None
-            self._check_ids(asked.ids)
-            return PredictionRequest(asked.ids, asked.explain)
-        return self._read_rows(asked.rows, asked.explain)
+        if request.rows is None:
+            assert request.ids is not None
+            self._check_ids(request.ids)
+            return PredictionRequest(request.ids, request.explain)
+        return self._read_rows(request.rows, request.explain)
 
     def _read_rows(
         self, rows: Sequence[dict[str, Cell | list[str]]], explain: bool
     ) -> PredictionRequest:
-        """Return a request for rows of which our own columns are given, beside their ids."""
+        """Return a request for inline rows with ids and local columns."""
         ids: list[Any] = []
         for number, row in enumerate(rows, start=1):
             identity = row.pop(ID_FIELD, None)
-            one = isinstance(identity, str) and identity != "" and len(self.id_parts) == 1
-            several = isinstance(identity, list) and len(self.id_parts) > 1
-            if not (one or several):
+            is_text = isinstance(identity, str) and identity != "" and len(self.id_parts) == 1
+            is_list = isinstance(identity, list) and len(self.id_parts) > 1
+            if not (is_text or is_list):
                 raise ParameterError(self._format_missing_id(number))
-            odd = next((name for name, cell in row.items() if isinstance(cell, list)), None)
-            if odd is not None:
-                raise ParameterError(f"rows: row {number}: {odd!r} is a list, and not one cell")
+            list_column = next((name for name, cell in row.items() if isinstance(cell, list)), None)
+            if list_column is not None:
+                raise ParameterError(
+                    f"rows: row {number}: {list_column!r} is a list, and not one cell"
+                )
             ids.append(identity)
         self._check_ids(ids)
-        given = InlineRows(self.table_spec, cast("Sequence[dict[str, Cell]]", rows))
-        given.encode(self.get_encoders())
-        return PredictionRequest(ids, explain, given)
+        inline_rows = InlineRows(self.table_spec, cast("Sequence[dict[str, Cell]]", rows))
+        inline_rows.encode(self.get_encoders())
+        return PredictionRequest(ids, explain, inline_rows)
 
     def _format_missing_id(self, number: int) -> str:
-        what = "text" if len(self.id_parts) == 1 else f"a list of {', '.join(self.id_parts)}"
-        return f"rows: row {number} has no {ID_FIELD!r}, which is {what}"
+        expected = "text" if len(self.id_parts) == 1 else f"a list of {', '.join(self.id_parts)}"
+        return f"rows: row {number} has no {ID_FIELD!r}, which is {expected}"
 
     def _format_cell_error(self, error: ValidationError) -> str | None:
-        """Say in one sentence what is wrong with a cell, of all the things that it could be."""
+        """Return one sentence on an invalid cell, instead of an error for each permitted type."""
         detail = error.errors(include_url=False)[0]
         if len(detail["loc"]) < 4 or detail["loc"][0] != "rows" or detail["loc"][3] == "[key]":
             return None
         _, row, column, *_ = detail["loc"]
         if column == ID_FIELD:
             return self._format_missing_id(int(row) + 1)
-        found = f"{quote_untrusted(column)!r} is {quote_untrusted(repr(detail['input']))}"
+        problem = f"{quote_untrusted(column)!r} is {quote_untrusted(repr(detail['input']))}"
         return (
-            f"rows: row {int(row) + 1}: {found}: write text, a number that is finite, true or "
+            f"rows: row {int(row) + 1}: {problem}: write text, a number that is finite, true or "
             "false, or null where it is missing"
         )
 
@@ -122,15 +124,15 @@ class RequestParser:
 
 
 def make_response_content(request: PredictionRequest) -> dict[str, Any]:
-    """Return the answer to a request whose ids all have; `iter_json` makes JSON of it."""
+    """Return the response content of a request with known ids; `iter_json` encodes it."""
     classes = request.classes
     answer: dict[str, Any] = {"predictions": request.predictions}
     if classes:
-        found = ClassProbabilities.from_predictions(classes, request.predictions)
+        probabilities = ClassProbabilities.from_predictions(classes, request.predictions)
         answer = {
             "classes": list(classes),
-            "predictions": found.choose_likeliest_classes(),
-            "probabilities": found.probabilities,
+            "predictions": probabilities.choose_likeliest_classes(),
+            "probabilities": probabilities.probabilities,
         }
     if request.explain and request.explanation is not None:
         answer |= make_explanation_dict(request.explanation)
@@ -140,8 +142,8 @@ def make_response_content(request: PredictionRequest) -> dict[str, Any]:
 def iter_json(content: Any) -> Iterator[bytes]:
     """Yield JSON in pieces, of dictionaries, lists and arrays.
 
-    Nothing else of this process goes on while a piece is made, not even signs of life: whole, the
-    explanations of millions of rows would take so long that we were given up.
+    Encoding a piece blocks all threads of the process, including heartbeats. Encoded at once, the
+    explanations of millions of rows would take so long that peers would time out.
     """
     if isinstance(content, dict):
         yield b"{"
@@ -180,7 +182,7 @@ def make_openapi_document(
     request_parser: RequestParser, endpoint: EndpointConfig, job_info: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the OpenAPI document of one service."""
-    secured = endpoint.token is not None
+    has_token = endpoint.token is not None
     paths: dict[str, Any] = {
         "/predict": {
             "post": {
@@ -198,28 +200,30 @@ def make_openapi_document(
             }
         }
     }
-    for path, summary, unready in (
+    for path, summary, can_be_unready in (
         ("/live", "Whether the process answers", False),
         ("/ready", "Whether predictions are to be had", True),
         ("/health", "The same, with numbers", True),
         ("/metrics", "Metrics in Prometheus' text format", False),
         ("/openapi.json", "This document", False),
     ):
-        answers = {"200": {"description": "Yes." if unready else "The answer."}}
-        if unready:
-            answers["503"] = {"description": "Not now. See Retry-After."}
-        paths[path] = {"get": {"summary": summary, "responses": answers}}
-        if secured and path in ("/live", "/ready"):
+        responses = {"200": {"description": "Yes." if can_be_unready else "The answer."}}
+        if can_be_unready:
+            responses["503"] = {"description": "Not now. See Retry-After."}
+        paths[path] = {"get": {"summary": summary, "responses": responses}}
+        if has_token and path in ("/live", "/ready"):
             paths[path]["get"]["security"] = []
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": f"Predictions of {job_info.get('job', 'a job')}", "version": __version__},
         "paths": paths,
     }
-    if secured:
-        found["components"] = {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}}
-        found["security"] = [{"token": []}]
-    return found
+    if has_token:
+        document["components"] = {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}
+        }
+        document["security"] = [{"token": []}]
+    return document
 
 
 def _wrap_schema(schema: dict[str, Any]) -> dict[str, Any]:
@@ -299,16 +303,16 @@ def _make_request_schema(request_parser: RequestParser) -> dict[str, Any]:
 
 
 def _make_cell_schema(encoder: Encoder) -> dict[str, Any]:
-    """Return what a cell of a column may be."""
-    kind = encoder.column_type
-    if kind.name == "number":
+    """Return the JSON schema of a cell."""
+    column_type = encoder.column_type
+    if column_type.name == "number":
         return {"type": ["number", "string", "null"]}
-    if kind.name == "boolean":
+    if column_type.name == "boolean":
         return {"type": ["boolean", "null"]}
-    written = kind.date_format or {"date": "2020-12-31", "time": "2020-12-31 23:59:59"}.get(
-        kind.name
+    example = column_type.date_format or {"date": "2020-12-31", "time": "2020-12-31 23:59:59"}.get(
+        column_type.name
     )
-    return {"type": ["string", "null"], **({"description": written} if written else {})}
+    return {"type": ["string", "null"], **({"description": example} if example else {})}
 
 
 def _make_response_schema(request_parser: RequestParser) -> dict[str, Any]:
@@ -343,7 +347,7 @@ _STYLE = (
 
 
 def render_docs_page(openapi_document: dict[str, Any]) -> str:
-    """Return a page for people that says what an OpenAPI document says."""
+    """Render an OpenAPI document as an HTML page."""
     info = openapi_document["info"]
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(info['title'])}</title>",
@@ -359,10 +363,10 @@ def render_docs_page(openapi_document: dict[str, Any]) -> str:
             if "requestBody" in operation:
                 parts += ["<h3>Request</h3>", _render_schema(operation["requestBody"])]
             parts.append("<h3>Answers</h3><dl>")
-            for code, answer in operation["responses"].items():
-                parts.append(f"<dt>{code}</dt><dd>{escape(answer['description'])}")
-                if code == "200" and "content" in answer:
-                    parts.append(_render_schema(answer))
+            for code, response in operation["responses"].items():
+                parts.append(f"<dt>{code}</dt><dd>{escape(response['description'])}")
+                if code == "200" and "content" in response:
+                    parts.append(_render_schema(response))
                 parts.append("</dd>")
             parts.append("</dl>")
     return "\n".join(parts) + "\n</html>\n"

@@ -1,4 +1,4 @@
-"""The endpoint at work: an ASGI server in a thread of its own, beside the protocol."""
+"""ASGI server that runs in a thread next to the protocol."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from privet.web.limits import IDLE_TIMEOUT_SECONDS, ConnectionLimiter, LimitedCo
 from privet.web.schema import RequestParser
 
 _RESERVED_DESCRIPTORS = 100
-"""So many files and connections are left to everything but clients."""
+"""File descriptors that are reserved for everything except clients."""
 _DESCRIPTORS_PER_CLIENT = 10
-"""So many times as many clients may be about to agree on TLS, none of them for long."""
+"""Descriptors per client, since more connections can be in TLS handshakes, which are short."""
 _HANDSHAKE_SECONDS = 5.0
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""For clients that know TLS 1.2 alone; those of TLS 1.3 are all as good."""
+"""Ciphers for TLS 1.2; TLS 1.3 has only secure ones."""
 _END_SECONDS = 5
-"""How long answers may take to leave, at the end."""
+"""Maximum time for pending responses at the end."""
 
 
 @contextlib.contextmanager
@@ -43,7 +43,7 @@ def run_endpoint(
     job_info: dict[str, Any],
     emit: EventHandler,
 ) -> Iterator[int]:
-    """Answer HTTP requests through a queue while the context lasts; yield the port."""
+    """Serve prediction requests through a queue while the context lasts; yield the port."""
     connections = ConnectionLimiter(_raise_descriptor_limit(endpoint.most_connections))
     application = EndpointApp(endpoint, queue, request_parser, job_info, connections)
     with run_http_server(endpoint, application.make_asgi_app(), connections, emit) as port:
@@ -54,8 +54,8 @@ def run_endpoint(
 def run_http_server(
     server_config: HttpServerConfig, app: ASGIApp, limiter: ConnectionLimiter, emit: EventHandler
 ) -> Iterator[int]:
-    """Have an application answer while the context lasts; yield the port."""
-    server_config.count_days_left()  # which says in plain words what is wrong with keys
+    """Serve an ASGI application while the context lasts; yield the port."""
+    server_config.count_days_left()  # raises readable errors for invalid keys
     config = uvicorn.Config(
         app,
         ws="none",
@@ -85,11 +85,11 @@ def run_http_server(
 
         async def run() -> None:
             asyncio.get_running_loop().set_exception_handler(_make_exception_handler(emit))
-            sweeping = asyncio.create_task(_close_slow_periodically(limiter))
+            sweeper = asyncio.create_task(_close_slow_periodically(limiter))
             try:
                 await server.serve([listener])
             finally:
-                sweeping.cancel()
+                sweeper.cancel()
 
         thread = threading.Thread(target=asyncio.run, args=(run(),), name="http", daemon=True)
         thread.start()
@@ -101,16 +101,16 @@ def run_http_server(
 
 
 class _LimitedServer(uvicorn.Server):
-    """A server whose connections are watched from the first moment."""
+    """uvicorn server with limited connections and TLS handshake time."""
 
     def __init__(self, config: uvicorn.Config, limiter: ConnectionLimiter) -> None:
         super().__init__(config)
         self._connections = limiter
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer."""
+        """Listen with limited connections."""
 
-        def connection() -> LimitedConnection:
+        def make_connection() -> LimitedConnection:
             return LimitedConnection(
                 config=self.config,
                 server_state=self.server_state,
@@ -119,13 +119,13 @@ class _LimitedServer(uvicorn.Server):
             )
 
         loop, context = asyncio.get_running_loop(), self.config.ssl
-        patience = None if context is None else _HANDSHAKE_SECONDS
+        handshake_timeout = None if context is None else _HANDSHAKE_SECONDS
         self.servers = [
             await loop.create_server(
-                connection,
+                make_connection,
                 sock=listener,
                 ssl=context,
-                ssl_handshake_timeout=patience,
+                ssl_handshake_timeout=handshake_timeout,
                 backlog=self.config.backlog,
             )
             for listener in sockets or []
@@ -147,11 +147,11 @@ async def _close_slow_periodically(limiter: ConnectionLimiter) -> None:
 
 
 def _raise_descriptor_limit(max_connections: int) -> int:
-    """Return how many connections this process can have, up to those that are wanted."""
+    """Raise the limit of file descriptors; return the supported number of connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    enough = _DESCRIPTORS_PER_CLIENT * max_connections + _RESERVED_DESCRIPTORS
-    if soft != resource.RLIM_INFINITY and soft < enough:
-        soft = enough if hard == resource.RLIM_INFINITY else min(enough, hard)
+    required = _DESCRIPTORS_PER_CLIENT * max_connections + _RESERVED_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < required:
+        soft = required if hard == resource.RLIM_INFINITY else min(required, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         return max(1, min(max_connections, soft - _RESERVED_DESCRIPTORS))
     return max_connections
@@ -160,7 +160,7 @@ def _raise_descriptor_limit(max_connections: int) -> int:
 def _make_exception_handler(
     emit: EventHandler,
 ) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """Return what tells errors that are not a client's: that one hangs up, or speaks no TLS."""
+    """Return a handler that emits errors, except those that clients cause by TLS or hanging up."""
 
     def handle(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -172,19 +172,19 @@ def _make_exception_handler(
 
 @contextlib.contextmanager
 def _forward_server_errors(emit_event: EventHandler) -> Iterator[None]:
-    """Have the server's own log say what is a bug, and nothing of what clients do."""
+    """Emit errors of uvicorn's log as events, and drop its other messages."""
 
-    class Telling(logging.Handler):
+    class EventLogHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             emit_event(Event("http-error", self.format(record)))
 
-    log, handler = logging.getLogger("uvicorn.error"), Telling(logging.ERROR)
-    before = log.level, log.propagate
-    log.setLevel(logging.ERROR)
-    log.propagate = False
-    log.addHandler(handler)
+    logger, handler = logging.getLogger("uvicorn.error"), EventLogHandler(logging.ERROR)
+    previous = logger.level, logger.propagate
+    logger.setLevel(logging.ERROR)
+    logger.propagate = False
+    logger.addHandler(handler)
     try:
         yield
     finally:
-        log.removeHandler(handler)
-        log.level, log.propagate = before
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = previous

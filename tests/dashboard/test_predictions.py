@@ -1,4 +1,4 @@
-"""What contributes to predictions that lie in a file."""
+"""Predictions in a file and their feature attributions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_largest_first_and_all_add_up(file: Path) -> None:
-    told = read_attributions(file, "17")
-    assert told["predicted"] == {"id": "17", "class": "yes", "probability of yes": "0.9"}
-    (one,) = told["outputs"]
-    assert [each["name"] for each in one["contributions"]] == ["income", "age"]
-    assert one["score"] == 1.25 + 0.5 - 2.0
+def test_attributions_are_sorted_and_add_up_to_the_score(file: Path) -> None:
+    result = read_attributions(file, "17")
+    assert result["predicted"] == {"id": "17", "class": "yes", "probability of yes": "0.9"}
+    (output,) = result["outputs"]
+    assert [each["name"] for each in output["contributions"]] == ["income", "age"]
+    assert output["score"] == 1.25 + 0.5 - 2.0
 
 
 def test_several_classes(tmp_path: Path) -> None:
@@ -39,14 +39,14 @@ def test_several_classes(tmp_path: Path) -> None:
     assert outputs[1]["contributions"] == [{"name": "age", "value": -1.0}]
 
 
-def test_rows_by_the_beginning_of_an_id(file: Path) -> None:
+def test_find_rows_by_id_prefix(file: Path) -> None:
     assert find_predictions(file)["found"] == 2
     found = find_predictions(file, "175")
     assert found["rows"] == [["175", "no", "0.2"]]
     assert (found["found"], found["all"]) == (1, 2)
 
 
-def test_what_is_not_there(file: Path, tmp_path: Path) -> None:
+def test_missing_rows_and_files_are_reported(file: Path, tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="'18' is not among"):
         read_attributions(file, "18")
     with pytest.raises(DataError, match="cannot be read any more"):

@@ -1,4 +1,4 @@
-"""The ledger in words, beside what a job allows."""
+"""Disclosures in words, compared with those that a job permits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def job(tmp_path: Path) -> Job:
 
 
 @pytest.mark.parametrize(
-    ("what", "to", "count", "said"),
+    ("what", "to", "count", "sentence"),
     [
         ("predictions", ["shop"], 114, "shop learned 114 predictions"),
         ("predictions", ["shop"], 1, "shop learned 1 prediction"),
@@ -42,20 +42,20 @@ def job(tmp_path: Path) -> Job:
         ("something new", ["bank"], 2, "bank learned 2 of: something new"),
     ],
 )
-def test_sentences(job: Job, what: str, to: list[str], count: int, said: str) -> None:
-    assert said in format_disclosure(what, to, count, job)
+def test_sentences(job: Job, what: str, to: list[str], count: int, sentence: str) -> None:
+    assert sentence in format_disclosure(what, to, count, job)
 
 
-def test_whatever_is_revealed_has_words() -> None:
-    """All that the source reveals, tells or records by a literal name."""
+def test_all_disclosures_have_sentences() -> None:
+    """Every literal disclosure name in the source has a sentence."""
     source = "".join(path.read_text() for path in Path(privet.__file__).parent.rglob("*.py"))
     calls = (
-        r'\.reveal\([^\n]*"([a-z][^"]+)"',
-        r'\.announce\([^\n]*"([^"\n]+)"',
-        r'\.record_disclosure\("([^"]+)"',
+        r'\.reveal\(\s*[^\n]*"([a-z][^"]+)"',
+        r'\.announce\(\s*[^\n]*"([^"\n]+)"',
+        r'\.record_disclosure\(\s*"([^"]+)"',
         r'ledger\.record\("([^"]+)"',
         r'Reveal\(what="([^"]+)"',
-        r'reveal_to_all\.defer\([^\n]*disclosure="([^"]+)"',
+        r'reveal_to_all\.defer\(\s*[^\n]*disclosure="([^"]+)"',
         r'_WHAT = "([^"]+)"',
     )
     for call in calls:
@@ -64,17 +64,19 @@ def test_whatever_is_revealed_has_words() -> None:
         assert found <= set(disclosures._SENTENCES)
 
 
-def trained(tmp_path: Path, terms: str, params: str = "") -> tuple[Job, list[dict[str, Any]]]:
+def train(tmp_path: Path, settings: str, params: str = "") -> tuple[Job, list[dict[str, Any]]]:
     local = prepare(tmp_path, tables=2)
-    change(local.job_path, ("[params]", f"{terms}\n[params]\n{params}"))
-    found = run(local, "train").checked()
-    return Job.read(local.job_path), [reveal.model_dump() for reveal in found["bank"][0].reveals]
+    change(local.job_path, ("[params]", f"{settings}\n[params]\n{params}"))
+    outcome = run(local, "train").checked()
+    return Job.read(local.job_path), [reveal.model_dump() for reveal in outcome["bank"][0].reveals]
 
 
-def test_a_training_reveals_what_its_job_allows(tmp_path: Path) -> None:
-    terms = 'explain = "feature"\nreveal_loss = true\nreveal_validation = true\nreveal_gain = true'
-    told = "\nreveal_importances = true"
-    job, reveals = trained(tmp_path, terms + told, "validation = 0.25\npatience = 2")
+def test_training_reveals_only_permitted_disclosures(tmp_path: Path) -> None:
+    settings = (
+        'explain = "feature"\nreveal_loss = true\nreveal_validation = true\nreveal_gain = true'
+    )
+    more_settings = "\nreveal_importances = true"
+    job, reveals = train(tmp_path, settings + more_settings, "validation = 0.25\npatience = 2")
     rows = compare_with_permitted(job, reveals)
     assert [row["what"] for row in rows if row["count"] and not row["allowed"]] == []
     assert sum(row["count"] for row in rows) == sum(each["count"] for each in reveals)
@@ -86,7 +88,7 @@ def test_a_training_reveals_what_its_job_allows(tmp_path: Path) -> None:
     } < learned
 
 
-def test_what_no_term_allows_is_marked(job: Job) -> None:
+def test_unpermitted_disclosures_are_marked(job: Job) -> None:
     reveals = [
         {"what": "training loss", "to": ["bank", "shop"], "count": 3},
         {"what": "predictions", "to": ["bank"], "count": 1},
@@ -98,13 +100,13 @@ def test_what_no_term_allows_is_marked(job: Job) -> None:
     assert [row["sentences"] for row in rows if row["allowed"]] == [["shop learned 5 predictions"]]
 
 
-def test_what_a_job_keeps_from_everybody(job: Job) -> None:
-    kept = {each.text for each in list_permitted(job) if not each.recipients}
-    assert {"the training loss", "leaf values", "the mean loss on validation rows"} <= kept
-    assert "predictions" not in kept
+def test_unset_disclosures_have_no_recipients(job: Job) -> None:
+    unset = {each.text for each in list_permitted(job) if not each.recipients}
+    assert {"the training loss", "leaf values", "the mean loss on validation rows"} <= unset
+    assert "predictions" not in unset
 
 
-def test_ledgers_of_several_runs() -> None:
+def test_add_disclosures() -> None:
     one = [{"what": "predictions", "to": ["shop"], "count": 2}]
     two = [*one, {"what": "predictions", "to": ["bank"], "count": 1}]
     assert [(each["to"], each["count"]) for each in add_disclosures([one, two])] == [

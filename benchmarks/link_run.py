@@ -1,15 +1,14 @@
-"""One training at the limit of a link, as JSON: what `benchmarks.link` runs, once a row.
+"""One training run behind an emulated link, with results as JSON; `benchmarks.link` runs it.
 
     python benchmarks/link_run.py SRC TABLES.npz california paper ahead
 
-Needs numpy and what `privet.boosting` needs, of whatever version lies in SRC: so an older one can
-be measured in the same run, and on a machine that has little else. TABLES.npz has training columns
-(J, N), labels and test columns by data set: NAME_x, NAME_y, NAME_t.
+It requires only numpy and the dependencies of `privet.boosting`. SRC is the source tree to measure,
+so that two versions with the same modules can be compared in one run. TABLES.npz contains training
+columns (J, N), labels and test columns by data set: NAME_x, NAME_y, NAME_t.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import sys
@@ -21,19 +20,21 @@ SIZES = {
     "credit": ("classification", 10, 4),
     "breast-cancer": ("classification", 10, 3),
 }
-"""The paper's: task, tables, depth."""
+"""Task, tables and depth of the paper's experiments."""
 PARTIES = 4
-# How the dealer's randomness comes: what `train_federated` is told.
+# Options of a run for each dealer mode.
 DEALERS: dict[str, dict[str, Any]] = {
     "ahead": {"ahead": True},
     "own": {"dealer_link": "own"},
     "shared": {"dealer_link": "shared"},
     "none": {"dealer_link": "none"},
 }
+# Arguments of `train_federated` that have another name than their option.
+ARGUMENTS = {"ahead": "offline", "cuts": "cut_disclosure"}
 
 
 def main() -> None:
-    """Train, and print what it took."""
+    """Train, and print the cost."""
     tree, tables, data, network, dealer, *more = sys.argv[1:]
     sys.path.insert(0, tree)
     os.environ["PYTHONPATH"] = tree
@@ -48,13 +49,12 @@ def main() -> None:
         columns, label, new = (found[f"{data}_{kind}"] for kind in "xyt")
     task, count, depth = SIZES[data]
     params = Params(task=task, tables=count, depth=depth, learning_rate=1.0)
-    cut = np.array_split(np.arange(len(columns)), PARTIES)
+    column_groups = np.array_split(np.arange(len(columns)), PARTIES)
     options = {**DEALERS[dealer], **dict(pair.split("=", 1) for pair in more)}
-    known = inspect.signature(train_federated).parameters
     started = time.perf_counter()
     parties = [
-        bucket_columns(f"party{k + 1}", [f"x{j}" for j in own], columns[own], params.buckets)
-        for k, own in enumerate(cut)
+        bucket_columns(f"party{k + 1}", [f"x{j}" for j in group], columns[group], params.buckets)
+        for k, group in enumerate(column_groups)
     ]
     federated = train_federated(
         parties,
@@ -62,15 +62,15 @@ def main() -> None:
         params,
         "masked",
         network=network,
-        new_columns=[new[own] for own in cut],
-        **{name: value for name, value in options.items() if name in known},
+        new_columns=[new[group] for group in column_groups],
+        **{ARGUMENTS.get(name, name): value for name, value in options.items()},
     )
     outcome = federated.program_result
-    before = getattr(outcome, "ahead_seconds", 0.0)
-    wall = time.perf_counter() - started - before
+    ahead_seconds = getattr(outcome, "ahead_seconds", 0.0)
+    wall = time.perf_counter() - started - ahead_seconds
     meters = outcome.meters
     steps = ("setup", "table")
-    at_work = max(sum(meter.seconds[step] for step in steps) for meter in meters)
+    working_seconds = max(sum(meter.seconds[step] for step in steps) for meter in meters)
     online = [meter.sum_traffic("online", step) for meter in meters for step in steps]
     offline = [meter.sum_traffic("offline", step) for meter in meters for step in steps]
     seconds = meters[0].seconds
@@ -78,11 +78,11 @@ def main() -> None:
     result = {
         "data": data,
         "network": network,
-        "dealer": dealer if "ahead" in known else "none",
+        "dealer": dealer,
         **dict(pair.split("=", 1) for pair in more),
         "seconds": wall - predicting,
-        "start": wall - predicting - at_work,
-        "dealing_ahead": before,
+        "start": wall - predicting - working_seconds,
+        "dealing_ahead": ahead_seconds,
         "dealer_seconds": outcome.dealer_seconds,
         "rounds": sum(meters[0].sum_traffic("online", step).rounds for step in steps),
         "online": sum(traffic.sent for traffic in online),

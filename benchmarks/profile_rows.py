@@ -1,14 +1,14 @@
-"""Where the time of a training of many rows goes, at every role, in seconds of computing.
+"""Profile of training on many rows: computing time of every role by activity.
 
     python -m benchmarks.profile_rows [--sizes 20000x20 200000x100] [--tasks regression]
 
-`privet train` of two participants and a dealer, made rows, tables of depth 5, lattice masks, over
-TLS on loopback. In each process a thread looks, a hundred times a second, what every other thread
-is at, and how long it has computed since: so what is counted is computing, however busy the machine
-is. Tables and what comes before them are told from each other by the step they are in.
+`privet train` of two participants and a dealer, synthetic rows, tables of depth 5, lattice masks,
+over TLS on loopback. In each process a thread samples a hundred times a second which function every
+other thread runs, and its computing time since the last sample. Therefore the result is computing
+time, independent of other load. The current step separates tables from the setup before them.
 
-Beside it CatBoost and XGBoost in the clear, on the same rows: what privacy costs. And on paper, by
-what `privet estimate` counts and what was found here, a training that takes many machines.
+For comparison, CatBoost and XGBoost in plaintext on the same rows. Also an extrapolation to
+training on many machines, from the costs of `privet estimate` and the measurements.
 
 Needs catboost and xgboost. Writes docs/results/profile_rows.json (of other sizes: build/quick).
 """
@@ -43,31 +43,30 @@ from privet.spec.params import Params
 NAME = "profile_rows"
 SIZES = ["20000x20", "20000x100", "200000x20", "200000x100", "1000000x20"]
 FITTED = SIZES[:4]
-"""Those that tell what grows with rows, with features, with both, and with neither."""
+"""Sizes for the fit of terms in rows, features, both, and neither."""
 TASKS = ["regression", "classification"]
 TABLES = 3
 _EVERY = 0.01
 _SHOWN = 25
 _CORES = 16
-"""Of the machines that are thought of."""
+"""Cores of the hypothetical machines."""
 _ROWS, _FEATURES, _MACHINES = 100_000_000, 200, 20
 _RATES = {"10 Gbit/s": 1e10, "1 Gbit/s": 1e9}
 _ROLE = "--as-role"
 KINDS = {
     "arithmetic/prg": "drawing masks",
-    "arithmetic/lattice": "lattice masks",
-    "gates/hide": "lattice masks",
-    "arithmetic/wire": "packing",
-    "runtime/letters": "packing",
+    "arithmetic/ring_lwe": "lattice masks",
+    "arithmetic/packing": "packing",
+    "runtime/opening": "packing",
     "transport/": "TLS and sockets",
-    "gates/histogram": "sums by bucket",
-    "gates/outcomes": "splits and leaves",
-    "gates/indicators": "sums by bucket",
-    "gates/series": "waves",
-    "gates/sigmoid_series": "waves",
+    "gates/masked/histogram": "sums by bucket",
+    "gates/masked/indicators": "sums by bucket",
+    "gates/masked/routing": "splits and leaves",
+    "gates/masked/fourier": "waves",
+    "gates/masked/functions": "waves",
     "gates/": "other gates",
 }
-"""What is done in a module, or a package; of nested calls the innermost that is here counts."""
+"""Activity by module or package; of nested calls the innermost listed one counts."""
 OTHER = "all else"
 ORDER = [*dict.fromkeys(KINDS.values()), OTHER]
 
@@ -77,31 +76,31 @@ def _by_stage() -> dict[str, dict[str, float]]:
 
 
 class Sampler(threading.Thread):
-    """Adds up what the threads of this process compute, by what they are at."""
+    """Sampler of the computing time of all threads by activity."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.seconds = _by_stage()
         self.main = _by_stage()
-        """The main thread's seconds: of computing, of waiting for a core, and all that passed."""
+        """The main thread's seconds: computing, waiting for a core, and wall-clock time."""
         self.functions = _by_stage()
-        """Seconds by the innermost function of ours, to find what to make faster."""
+        """Seconds by the innermost function of Privet."""
         self.stage = "setup"
         self._before: dict[int, tuple[int, int]] = {}
         self._last: dict[int, str] = defaultdict(lambda: OTHER)
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Look until it is over."""
-        looked = time.monotonic()
+        """Sample until the end."""
+        last_time = time.monotonic()
         while not self._over.wait(_EVERY):
             self._look()
             now = time.monotonic()
-            self.main[self.stage]["wall"] += now - looked
-            looked = now
+            self.main[self.stage]["wall"] += now - last_time
+            last_time = now
 
     def end(self) -> dict[str, Any]:
-        """Return what was found."""
+        """Stop sampling; return the results."""
         self._over.set()
         self.join()
         self._look()
@@ -120,7 +119,7 @@ class Sampler(threading.Thread):
             if thread is None or thread is self or thread.native_id is None:
                 continue
             computed, queued = self._since(thread.native_id)
-            # One of a pool that has just ended its work computed for that.
+            # An idle pool thread has computed for its previous activity.
             kind = self._last[thread.native_id] = kind_of(frame) or self._last[thread.native_id]
             self.seconds[self.stage][kind] += computed
             self.functions[self.stage][function_of(frame)] += computed
@@ -129,7 +128,7 @@ class Sampler(threading.Thread):
                 self.main[self.stage]["queued"] += queued
 
     def _since(self, thread: int) -> tuple[float, float]:
-        """Return how long a thread has computed since we looked, and waited for a core."""
+        """Return the seconds of computing and of waiting for a core since the last sample."""
         try:
             text = Path(f"/proc/self/task/{thread}/schedstat").read_text()
         except OSError:  # it has ended
@@ -141,47 +140,49 @@ class Sampler(threading.Thread):
 
 
 def _largest(seconds: dict[str, float]) -> dict[str, float]:
-    """Return the largest of some figures, the largest first."""
+    """Return the largest values in descending order."""
     return dict(sorted(seconds.items(), key=lambda item: -item[1])[:_SHOWN])
 
 
 def kind_of(frame: FrameType | None) -> str | None:
-    """Return what a thread is at; None if that is nothing of ours."""
-    ours = None
+    """Return the activity of a thread; None outside Privet."""
+    activity = None
     while frame is not None:
         _, found, module = frame.f_code.co_filename.rpartition("/privet/")
         if found:
-            ours = OTHER
+            activity = OTHER
             for prefix, kind in KINDS.items():
                 if module.startswith(prefix):
                     return kind
         frame = frame.f_back
-    return ours
+    return activity
 
 
 def function_of(frame: FrameType | None) -> str:
-    """Return the innermost function of ours that a thread is in."""
+    """Return the innermost function of Privet in a stack."""
     while frame is not None:
         _, found, module = frame.f_code.co_filename.rpartition("/privet/")
         if found:
-            return f"{module.removesuffix('.py')}: {frame.f_code.co_qualname}"
+            code = frame.f_code
+            name = getattr(code, "co_qualname", code.co_name)  # Python 3.10 has no co_qualname
+            return f"{module.removesuffix('.py')}: {name}"
         frame = frame.f_back
     return OTHER
 
 
 def be_role(out: Path, arguments: list[str]) -> None:
-    """Run a command of `privet` in this process, and write where its time went."""
+    """Run a `privet` command in this process, and write its profile."""
     from privet.__main__ import main
     from privet.runtime.runtime import Runtime
 
     sampler, step = Sampler(), Runtime.step
 
-    def noted(self: Runtime, name: str, number: int | None = None) -> Any:
+    def traced_step(self: Runtime, name: str, number: int | None = None) -> Any:
         if name == "table":
             sampler.stage = "tables"
         return step(self, name, number)
 
-    Runtime.step = noted  # type: ignore[method-assign]
+    Runtime.step = traced_step  # type: ignore[method-assign]
     sys.argv = ["privet", *arguments]
     sampler.start()
     try:
@@ -191,19 +192,19 @@ def be_role(out: Path, arguments: list[str]) -> None:
 
 
 def measure(rows: int, features: int, task: str) -> Figures:
-    """Train once, and return what every role was at."""
+    """Train once; return the profile of every role."""
     with tempfile.TemporaryDirectory(prefix="privet-profile-") as folder:
         x, label = columns_of(rows, features)
         local = prepare(Path(folder), x, label, task, tables=TABLES)
         del x, label
-        outs = {name: Path(folder) / f"{name}.json" for name in local.member_names}
+        paths = {name: Path(folder) / f"{name}.json" for name in local.member_names}
 
         def command(name: str) -> list[str]:
-            ours = [sys.executable, "-m", "benchmarks.profile_rows", _ROLE, str(outs[name])]
-            return [*ours, *local.make_command(name, "train", "--log-format=json")[3:]]
+            prefix = [sys.executable, "-m", "benchmarks.profile_rows", _ROLE, str(paths[name])]
+            return [*prefix, *local.make_command(name, "train", "--log-format=json")[3:]]
 
         run(local, command)
-        roles = {name: json.loads(path.read_text()) for name, path in outs.items()}
+        roles = {name: json.loads(path.read_text()) for name, path in paths.items()}
         reports = [
             json.loads(local.get_report_path(n, "train").read_text()) for n in local.party_names
         ]
@@ -220,7 +221,7 @@ def measure(rows: int, features: int, task: str) -> Figures:
 
 
 def in_the_clear(rows: int, features: int) -> dict[str, float]:
-    """Return the seconds of computing that a tree of a regression takes others, by their names."""
+    """Return the computing seconds of a regression tree for CatBoost and XGBoost."""
     from catboost import CatBoostRegressor
     from xgboost import XGBRegressor
 
@@ -252,7 +253,7 @@ def in_the_clear(rows: int, features: int) -> dict[str, float]:
 
 
 def on_paper(runs: list[Figures]) -> Figures:
-    """Return what a table of very many rows would take a machine of each role."""
+    """Extrapolate the cost of a table with very many rows for a machine of each role."""
     fitted = [
         found
         for found in runs
@@ -266,14 +267,14 @@ def on_paper(runs: list[Figures]) -> Figures:
     machine = np.array(terms(_ROWS / _MACHINES, _FEATURES))
     seconds = {}
     for role in ("participant", "dealer"):
-        longest = [
+        role_seconds = [
             max(_a_table(found, name) for name in names)
             for found in fitted
             for names in [set(found["roles"]) & {role} or set(found["roles"]) - {"dealer"}]
         ]
-        seconds[role] = float(machine @ np.linalg.solve(sizes, longest))
+        seconds[role] = float(machine @ np.linalg.solve(sizes, role_seconds))
     half = _FEATURES // 2
-    federation = TrainingSpec(
+    training_spec = TrainingSpec(
         protocol="masked",
         params=Params(task="regression", tables=1, depth=DEPTH, masks="lattice"),
         parties=PARTIES,
@@ -282,9 +283,9 @@ def on_paper(runs: list[Figures]) -> Figures:
         prediction_bits=16,
         shards=_MACHINES,
     )
-    plan = federation.make_plan(_ROWS)
-    _, cost = count_training_cost(federation, plan)
-    foreseen = estimate_cost(federation, plan)
+    plan = training_spec.make_plan(_ROWS)
+    _, cost = count_training_cost(training_spec, plan)
+    estimate = estimate_cost(training_spec, plan)
     return {
         "rows": _ROWS,
         "features": _FEATURES,
@@ -293,40 +294,40 @@ def on_paper(runs: list[Figures]) -> Figures:
         "rounds": cost.rounds,
         "sent": cost.online_bytes / len(PARTIES) / _MACHINES,
         "dealt": cost.offline_bytes / _MACHINES,
-        "memory": foreseen.memory_bytes,
-        "head_memory": foreseen.coordinator_memory_bytes,
-        "scratch": foreseen.scratch_bytes,
+        "memory": estimate.memory_bytes,
+        "head_memory": estimate.coordinator_memory_bytes,
+        "scratch": estimate.scratch_bytes,
     }
 
 
 def _a_table(found: Figures, role: str) -> float:
-    """Return the seconds that a role computes for a table."""
+    """Return the computing seconds of a role for a table."""
     return float(sum(found["roles"][role]["seconds"]["tables"].values()) / found["tables"])
 
 
 def main() -> int:
-    """Measure, keep the figures, print the section of the page."""
+    """Measure, write the results, and print the section of the page."""
     started = time.perf_counter()
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--sizes", nargs="+", default=SIZES, help="rows and features, as 1000x20")
     parser.add_argument("--tasks", nargs="+", default=TASKS)
-    chosen = parser.parse_args()
-    runs, clear = [], {}
-    for size in chosen.sizes:
+    arguments = parser.parse_args()
+    runs, plaintext = [], {}
+    for size in arguments.sizes:
         rows, features = (int(number) for number in size.split("x"))
-        for task in chosen.tasks:
+        for task in arguments.tasks:
             runs.append(measure(rows, features, task))
             print(json.dumps(runs[-1]), flush=True)
-        clear[size] = in_the_clear(rows, features)
-        print(clear[size], flush=True)
+        plaintext[size] = in_the_clear(rows, features)
+        print(plaintext[size], flush=True)
     figures: Figures = {
         "runs": runs,
-        "clear": clear,
-        "paper": on_paper(runs) if set(FITTED) <= set(chosen.sizes) else None,
+        "clear": plaintext,
+        "paper": on_paper(runs) if set(FITTED) <= set(arguments.sizes) else None,
         "cores": os.cpu_count(),
         "run_seconds": time.perf_counter() - started,
     }
-    path = results((chosen.sizes, chosen.tasks) != (SIZES, TASKS)) / f"{NAME}.json"
+    path = results((arguments.sizes, arguments.tasks) != (SIZES, TASKS)) / f"{NAME}.json"
     print(wrapped(section(keep(path, figures, "make bench-profile"))))
     return 0
 
@@ -378,7 +379,7 @@ def _size(found: Figures) -> str:
 
 
 def _largest_share(runs: list[Figures]) -> str:
-    """Return which part is the largest of any role's, and how large it is."""
+    """Return the activity with the largest share of any role, and the share."""
     share, kind, role, found = max(
         (
             (seconds / found["tables"] / _a_table(found, role), kind, role, found)
@@ -392,7 +393,7 @@ def _largest_share(runs: list[Figures]) -> str:
 
 
 def _at_best(found: Figures) -> str:
-    """Return what a table takes where every role has many cores."""
+    """Return the time of a table if every role has many cores."""
     longest = 0.0
     for role, own in found["roles"].items():
         alone = own["main"]["tables"]["computing"] / found["tables"]
@@ -409,7 +410,7 @@ def _ratios(figures: Figures) -> Iterator[list[str]]:
 
 
 def _paper(paper: Figures) -> Iterator[str]:
-    """Yield what a training on many machines would take."""
+    """Yield the section on training on many machines."""
     machines, dealt = paper["machines"], paper["dealt"]
     yield (
         f"**On paper**: {paper['rows'] / 1e6:,.0f} million rows of {paper['features']} features, "

@@ -1,1 +1,1 @@
-"""Measurements: nothing here is part of the package."""
+"""Benchmarks, which are not part of the package."""

@@ -1,10 +1,10 @@
-"""How long an alignment takes, and how much memory: three participants with ten million ids each.
+"""Time and memory of a sample alignment: three participants with ten million ids each.
 
     python benchmarks/alignment.py [--rows 10000000] [--participants 3] [--common 0.8]
 
-A dealer and the participants run `privet align` as processes over TLS on this machine, which they
-share. Ids are texts of 17 letters, in Parquet files. A participant's memory is that of its largest
-process; those that only hash take more.
+A dealer and the participants run `privet align` as processes over TLS on one machine. Ids are texts
+of 17 characters in Parquet files. The memory of a participant is that of its largest process;
+processes that only hash use additional memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from privet.runtime.run import DEALER_NAME
 
 
 def write_ids(path: Path, number: int, rows: int, common: int) -> None:
-    """Write a participant's ids: those that all have, and its own, mixed."""
+    """Write a participant's ids, common ones and others, in random order."""
     rng = np.random.default_rng(number)
     alone = np.arange(rows - common) + common + number * rows
     numbers = rng.permutation(np.concatenate([np.arange(common), alone]))
@@ -39,7 +39,7 @@ def write_ids(path: Path, number: int, rows: int, common: int) -> None:
 
 
 def prepare(local: LocalFederation, rows: int, common: int) -> None:
-    """Write keys, the job and everybody's ids."""
+    """Write keys, the job and the ids of all participants."""
     for name in local.member_names:
         (local.folder / name).mkdir(parents=True)
     local.write_configuration("regression", {})
@@ -47,13 +47,13 @@ def prepare(local: LocalFederation, rows: int, common: int) -> None:
     local.job_path.write_text(text)
     for number, name in enumerate(local.party_names):
         folder = local.folder / name
-        # In a process of its own: to the system, what those that are measured took at most starts
-        # with what the process took that starts them.
-        writing = multiprocessing.get_context("spawn").Process(
+        # In a subprocess: the peak memory of a measured process includes that of its parent at the
+        # start.
+        writer = multiprocessing.get_context("spawn").Process(
             target=write_ids, args=(folder / "ids.parquet", number, rows, common)
         )
-        writing.start()
-        writing.join()
+        writer.start()
+        writer.join()
         party = folder / "party.toml"
         party.write_text(party.read_text().replace("train.csv", "ids.parquet"))
 
@@ -69,44 +69,44 @@ def command(local: LocalFederation, name: str) -> list[str]:
 
 
 def main() -> None:
-    """Run one alignment, and say what it took."""
+    """Run one alignment, and print its time and memory."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--participants", type=int, default=3)
     parser.add_argument("--common", type=float, default=0.8)
-    chosen = parser.parse_args()
-    names = tuple(f"party{k + 1}" for k in range(chosen.participants))
-    common = round(chosen.rows * chosen.common)
+    arguments = parser.parse_args()
+    names = tuple(f"party{k + 1}" for k in range(arguments.participants))
+    common = round(arguments.rows * arguments.common)
     with tempfile.TemporaryDirectory(prefix="privet-alignment-") as folder:
         local = LocalFederation(Path(folder) / "federation", names)
-        prepare(local, chosen.rows, common)
+        prepare(local, arguments.rows, common)
         load = os.getloadavg()[0]
         started = time.perf_counter()
         running = {
             name: subprocess.Popen(command(local, name), stderr=subprocess.DEVNULL)  # noqa: S603
             for name in local.member_names
         }
-        ended = {name: os.wait4(process.pid, 0) for name, process in running.items()}
+        results = {name: os.wait4(process.pid, 0) for name, process in running.items()}
         seconds = time.perf_counter() - started
-        for name, (_, status, _) in ended.items():
+        for name, (_, status, _) in results.items():
             assert os.waitstatus_to_exitcode(status) == 0, name
         print(
-            f"{len(names)} participants, {chosen.rows:,} ids each, {common:,} in common, "
+            f"{len(names)} participants, {arguments.rows:,} ids each, {common:,} in common, "
             f"{len(os.sched_getaffinity(0))} cores, load before {load:.1f}"
         )
         print(f"{seconds:.1f} s with starting and reading; from meeting to the end:")
         print(f"{'':<10}{'s':>8}{'CPU s':>8}{'peak MB':>9}{'MB to dealer':>14}{'MB back':>9}")
-        for name, (_, _, usage) in ended.items():
+        for name, (_, _, usage) in results.items():
             line = f"{name:<10}"
-            told = {}
+            report = {}
             if name != DEALER_NAME:
-                told = json.loads((local.folder / name / "report.json").read_text())
-                assert told["common"] == common
-            line += f"{told['seconds']:>8.1f}" if told else f"{'':>8}"
+                report = json.loads((local.folder / name / "report.json").read_text())
+                assert report["common"] == common
+            line += f"{report['seconds']:>8.1f}" if report else f"{'':>8}"
             line += f"{usage.ru_utime + usage.ru_stime:>8.1f}{usage.ru_maxrss / 1e3:>9,.0f}"
-            if told:
-                line += f"{told['bytes_to_dealer'] / 1e6:>14.1f}"
-                line += f"{told['bytes_from_dealer'] / 1e6:>9.1f}"
+            if report:
+                line += f"{report['bytes_to_dealer'] / 1e6:>14.1f}"
+                line += f"{report['bytes_from_dealer'] / 1e6:>9.1f}"
             print(line)
 
 

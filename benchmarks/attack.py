@@ -1,14 +1,14 @@
-"""An attack on what participants see: a forest guesses the honest participant's data from it.
+"""An attack on the views of two participants: a random forest predicts the third one's data.
 
     python -m benchmarks.attack            run everything, write docs/figures/attack.csv, the figure
                                            docs/figures/attack.svg and the table in docs/privacy.md
     python -m benchmarks.attack --one masked     one session, as JSON: also run on mutants
 
-Three participants train. The first two are of one mind: everything that they see of each row (what
-is opened, what the third one's part of it was, their shares of what the dealer deals, what is
-published, what was shared with them) is a column of a table. Half of the rows teach a random forest
-the third one's features and labels, which it has to guess for the other half. Beside it, the same
-for controls: copies of the package that lose privacy in one place (tests/privacy/mutants).
+Three participants train, of whom the first two collude. All that they see of each row is a column
+of a table: opened values, the third one's shares of them, their shares of correlated randomness,
+published values, and shares received. A random forest is fitted on half of the rows to the third
+one's features and labels, and predicts them for the other half. Controls are copies of the package
+that leak in one place (tests/privacy/mutants).
 """
 
 from __future__ import annotations
@@ -63,21 +63,21 @@ SAMPLES = 4000
 SESSIONS = 4
 NORMAL_99 = 2.576
 Results = dict[str, dict[str, list[float]]]
-"""By task and secret: the AUC of the guess, and its 99 percent interval."""
+"""By task and secret: the attack AUC, and its 99 percent interval."""
 TREES = 200
 HONEST = 2
 
 
 @dataclass
 class Column:
-    """Numbers of all rows that somebody saw, or had."""
+    """A value for each row that a participant saw or held."""
 
     ring: Ring
     values: RingArray
 
 
 class Spy(Party):
-    """A participant that keeps whatever it sees that has a number for every row."""
+    """Participant that records all that it sees."""
 
     def __init__(self, *arguments: Any) -> None:
         self.kept: dict[str, list[Column]] = {"drawn": [], "opened": [], "shown": []}
@@ -88,25 +88,25 @@ class Spy(Party):
         self.kept[kind].append(Column(ring, np.array(values)))
 
     def uniform(self, shape: tuple[int, ...], ring: Ring) -> Share:
-        """Keep our share of a mask."""
+        """Record the local share of a mask."""
         share = super().uniform(shape, ring)
         self._keep("drawn", ring, share.part)
         return share
 
     def derived(self, shape: tuple[int, ...], ring: Ring) -> Share:
-        """Keep our share of what the dealer derived."""
+        """Record the local share of derived randomness."""
         share = super().derived(shape, ring)
         self._keep("drawn", ring, share.part)
         return share
 
     def share_arrays(self, *arguments: Any) -> Share:
-        """Keep what was shared with us."""
+        """Record received shares."""
         share = super().share_arrays(*arguments)
         self._keep("drawn", share.ring, share.part)
         return share
 
     def open(self, *masked: Share) -> tuple[RingArray, ...]:
-        """Keep what is opened, and our part of it."""
+        """Record opened values and the local shares."""
         found = super().open(*masked)
         for share, value in zip(masked, found, strict=True):
             self._keep("shown", share.ring, share.part)
@@ -114,14 +114,14 @@ class Spy(Party):
         return found
 
     def open_with_wraps(self, masked: Share) -> tuple[RingArray, RingArray]:
-        """Keep what is opened, and our part of it."""
+        """Record opened values and the local shares."""
         found = super().open_with_wraps(masked)
         self._keep("shown", masked.ring, masked.part)
         self._keep("opened", masked.ring, found[0])
         return found
 
     def publish(self, *arguments: Any) -> Any:
-        """Keep what the honest participant publishes."""
+        """Record the values that the honest participant publishes."""
         for k, position, array in super().publish(*arguments):
             if k == HONEST:
                 self.published.append(np.array(array))
@@ -130,14 +130,14 @@ class Spy(Party):
 
 @dataclass
 class Staged:
-    """A training with spies, and what the honest participant's data really are."""
+    """A training run with spies, and the true data of the honest participant."""
 
     spies: list[Spy]
     truth: dict[str, FloatArray] = field(default_factory=dict)
 
 
 def stage(protocol: str, task: str, seed: int) -> Staged:
-    """Train two tables on features that have nothing to do with each other."""
+    """Train two tables on independent features."""
     rng = np.random.default_rng(seed)
     names = ("party1", "party2", "party3")
     columns = [rng.normal(size=(2, SAMPLES)) for _ in names]
@@ -145,16 +145,16 @@ def stage(protocol: str, task: str, seed: int) -> Staged:
     label = score if task == "regression" else (score > 0).astype(float)
     params = Params(task=task, tables=2, depth=2, buckets=8)
     parties = [
-        bucket_columns(name, ["a", "b"], own, 8) for name, own in zip(names, columns, strict=True)
+        bucket_columns(name, ["a", "b"], part, 8) for name, part in zip(names, columns, strict=True)
     ]
     features = tuple(Feature(f, name) for name in names for f in ("a", "b"))
     bits = params.objective.prediction_bits
-    federation = TrainingSpec(protocol, params, names, features, HONEST, bits)
-    plan = federation.make_plan(SAMPLES)
-    inputs = [TrainingData(own, label if k == HONEST else None) for k, own in enumerate(parties)]
+    training_spec = TrainingSpec(protocol, params, names, features, HONEST, bits)
+    plan = training_spec.make_plan(SAMPLES)
+    inputs = [TrainingData(part, label if k == HONEST else None) for k, part in enumerate(parties)]
 
     def program(runtime: Runtime, data: TrainingData | None) -> Any:
-        return train(runtime, federation, plan, data)
+        return train(runtime, training_spec, plan, data)
 
     channels = create_memory_channels([*names, DEALER_NAME], peer_timeout=600)
     spies: list[Spy | None] = [None] * len(names)
@@ -179,13 +179,13 @@ def stage(protocol: str, task: str, seed: int) -> Staged:
 
 
 def view(spies: Sequence[Spy]) -> FloatArray:
-    """Return what all but the honest participant see, a row a sample: (N, columns)."""
+    """Return the view of all participants except the honest one: (N, columns)."""
     others = [spy for k, spy in enumerate(spies) if k != HONEST]
     found: list[FloatArray] = []
-    for both in zip(*(spy.kept["drawn"] for spy in others), strict=True):
-        for column in both:
+    for pair in zip(*(spy.kept["drawn"] for spy in others), strict=True):
+        for column in pair:
             found += _numbers(column)
-        found += _numbers(_sum(both))
+        found += _numbers(_sum(pair))
     for opened, *shown in zip(
         others[0].kept["opened"], *(spy.kept["shown"] for spy in others), strict=True
     ):
@@ -206,9 +206,9 @@ def _sum(columns: Sequence[Column]) -> Column:
 
 
 def _numbers(column: Column) -> list[FloatArray]:
-    """Return numbers that there are for every sample, by rank, and their last bits.
+    """Return the values of all samples as ranks, and their last bits.
 
-    Trees only compare, and take what differs by less than 1e-7 for equal.
+    Trees only compare, and treat values as equal that differ by less than 1e-7.
     """
     ring, values = column.ring, column.values
     if ring is BIT_RING and values.shape[-1:] == (packed_length(SAMPLES),):
@@ -222,29 +222,29 @@ def _numbers(column: Column) -> list[FloatArray]:
 
 
 def attack(staged: Staged, seed: int) -> dict[str, tuple[float, float]]:
-    """Return, for each secret, the AUC of the guess and its standard error."""
+    """Return the attack AUC of each secret and its standard error."""
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.metrics import roc_auc_score
 
-    seen = view(staged.spies)
+    views = view(staged.spies)
     rng = np.random.default_rng(seed)
     order = rng.permutation(SAMPLES)
     known, unknown = order[: SAMPLES // 2], order[SAMPLES // 2 :]
     found = {}
-    for what, truth in staged.truth.items():
+    for secret, truth in staged.truth.items():
         forest = RandomForestClassifier(TREES, n_jobs=-1, random_state=seed)
-        forest.fit(seen[known], truth[known])
-        guess, right = forest.predict_proba(seen[unknown])[:, 1], truth[unknown]
-        again = [
-            roc_auc_score(right[rows], guess[rows])
-            for rows in rng.integers(0, len(right), (500, len(right)))
+        forest.fit(views[known], truth[known])
+        predicted, expected = forest.predict_proba(views[unknown])[:, 1], truth[unknown]
+        bootstrapped = [
+            roc_auc_score(expected[rows], predicted[rows])
+            for rows in rng.integers(0, len(expected), (500, len(expected)))
         ]
-        found[what] = float(roc_auc_score(right, guess)), float(np.std(again))
+        found[secret] = float(roc_auc_score(expected, predicted)), float(np.std(bootstrapped))
     return found
 
 
 def one(protocol: str, sessions: int) -> Results:
-    """Attack sessions of a protocol, of both tasks; return means and intervals."""
+    """Attack sessions of a protocol with both tasks; return means and intervals."""
     results: Results = {}
     for task in OBJECTIVES:
         found = [attack(stage(protocol, task, seed), seed) for seed in range(sessions)]
@@ -264,7 +264,7 @@ def control(protocol: str, name: str) -> Results:
     with tempfile.TemporaryDirectory(prefix="privet-attack-") as folder:
         shutil.copytree(ROOT / "src" / "privet", Path(folder) / "privet")
         mutant.apply(Path(folder) / "privet")
-        ended = subprocess.run(  # noqa: S603
+        process = subprocess.run(  # noqa: S603
             [sys.executable, "-m", "benchmarks.attack", "--one", protocol],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": folder},
@@ -272,7 +272,7 @@ def control(protocol: str, name: str) -> Results:
             text=True,
             check=True,
         )
-    results: Results = json.loads(ended.stdout)
+    results: Results = json.loads(process.stdout)
     return results
 
 
@@ -300,13 +300,13 @@ def main() -> None:
 
 
 def best(rows: Sequence[dict[str, Any]], protocol: str, control: str) -> list[dict[str, Any]]:
-    """Return the rows of one target: all of the protocol's own, and the best guess at a control."""
+    """Return all rows of a protocol, or the row with the highest AUC of a control."""
     found = [r for r in rows if r["protocol"] == protocol and r["control"] == control]
     return found if not control else [max(found, key=lambda row: float(row["auc"]))]
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Return what came out, in Markdown."""
+    """Return the results as a Markdown table."""
     lines = [
         "| what is attacked | task | secret | AUC | 99 % interval |",
         "| --- | --- | --- | --- | --- |",
@@ -323,7 +323,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def draw(rows: Sequence[dict[str, Any]]) -> None:
-    """Draw every guess with its interval: full marks are the protocols', hollow ones controls."""
+    """Plot every AUC with its interval: full marks for protocols, hollow ones for controls."""
     from matplotlib.figure import Figure
 
     from privet.experiments.plots import DARK_INK, PROTOCOL_COLOURS, apply_style, render_figure

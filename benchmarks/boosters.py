@@ -1,12 +1,12 @@
-"""How good our models are beside CatBoost's and LightGBM's, on eight public data sets.
+"""Accuracy of Privet, CatBoost and LightGBM on eight public data sets.
 
     python -m benchmarks.boosters [DATA ...] [--splits 10] [--quick]
 
-All have as many tables or trees, of the same depth and learning rate: our defaults. CatBoost grows
-symmetric trees, as ours are; LightGBM grows trees with a test of their own at every node, with as
-many leaves. All else are their own defaults; categories are given to both as such. Ours are trained
-in the clear; on the first split, `masked` trains some tables beside it: it should have the same
-tests.
+All models have the same number, depth and learning rate of tables or trees: Privet's defaults.
+CatBoost grows symmetric trees, as Privet does; LightGBM grows trees with a split at every node and
+the same number of leaves. Other settings are the libraries' defaults; both get categorical columns
+as such. Privet trains in plaintext; on the first split, `masked` also trains some tables, which
+should have the same splits.
 
 Needs catboost and lightgbm. Reads `raw/` of the folder in PRIVET_DATA, too. Writes
 docs/results/boosters.json (a quick run: build/quick).
@@ -44,28 +44,28 @@ CHECKED = {
     "dry-bean-7": 5,
     "digits-10": 3,
 }
-"""The data sets, and how many tables `masked` trains of each: all, where rows are few."""
+"""The data sets, and the number of tables that `masked` trains: all tables for few rows."""
 OTHERS = ("CatBoost", "LightGBM")
 METRICS = {"rmse": "RMSE", "auc": "AUC", "accuracy": "accuracy", "log_loss": "log-loss"}
 ERRORS = ("rmse", "log_loss")
-"""The metrics that are better the smaller they are."""
+"""Metrics of which smaller values are better."""
 _THREADS = 2
 _QUICK_ROWS = 300
 
 Learner = Callable[[Frame, Frame, Params, int], FloatArray]
-"""Of training rows, test rows, parameters and a seed: values, or probabilities as (N, K)."""
+"""Function of training rows, test rows, parameters and a seed, which returns values or (N, K)."""
 
 
 def our_params(data: DataSet, tables: int | None = None) -> Params:
-    """Return our defaults, or as many tables."""
-    said: dict[str, Any] = {"classes": len(data.classes)} if data.classes else {}
+    """Return Privet's defaults, optionally with another number of tables."""
+    settings: dict[str, Any] = {"classes": len(data.classes)} if data.classes else {}
     if tables is not None:
-        said["tables"] = tables
-    return Params(task=data.task, **said)
+        settings["tables"] = tables
+    return Params(task=data.task, **settings)
 
 
 def ours(rows: Frame, test: Frame, params: Params, _: int) -> FloatArray:
-    """Train in the clear."""
+    """Train Privet's model in plaintext."""
     found = trained(rows, test, params, "plain").predictions
     return found if params.task == "regression" else list_class_probabilities(found)
 
@@ -95,7 +95,7 @@ def catboost(rows: Frame, test: Frame, params: Params, seed: int) -> FloatArray:
 
 
 def lightgbm(rows: Frame, test: Frame, params: Params, seed: int) -> FloatArray:
-    """Train LightGBM's trees, with as many leaves."""
+    """Train LightGBM's trees with the same number of leaves."""
     from lightgbm import LGBMClassifier, LGBMRegressor
 
     return _fitted(
@@ -129,7 +129,7 @@ LEARNERS: dict[str, Learner] = {"ours": ours, "CatBoost": catboost, "LightGBM": 
 
 
 def metrics(data: DataSet, label: FloatArray, predicted: FloatArray) -> dict[str, float]:
-    """Return what a data set is judged by; RMSE in standard deviations of all its labels."""
+    """Return the metrics of predictions; RMSE in standard deviations of all labels."""
     from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
     if data.task == "regression":
@@ -143,7 +143,7 @@ def metrics(data: DataSet, label: FloatArray, predicted: FloatArray) -> dict[str
 
 
 def compare(data: DataSet, splits: int, checked: int, quick: bool = False) -> Figures:
-    """Return the metrics of all learners, split by split, and of `masked` on the first."""
+    """Return the metrics of all learners for each split, and of `masked` on the first split."""
     params = our_params(data, 2 if quick else None)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in LEARNERS}
     masked: Figures = {}
@@ -171,44 +171,46 @@ def compare(data: DataSet, splits: int, checked: int, quick: bool = False) -> Fi
 
 
 def better(found: Figures, other: str, metric: str) -> list[float]:
-    """Return by how much we are better than another one, split by split."""
+    """Return Privet's advantage over another learner for each split."""
     sign = -1 if metric in ERRORS else 1
-    both = zip(found["metrics"]["ours"], found["metrics"][other], strict=True)
-    return [sign * (mine[metric] - theirs[metric]) for mine, theirs in both]
+    pairs = zip(found["metrics"]["ours"], found["metrics"][other], strict=True)
+    return [sign * (privet[metric] - others[metric]) for privet, others in pairs]
 
 
 def data_set(name: str) -> DataSet:
-    """Return a data set, with its categories where its file has them."""
+    """Return a data set, with categorical columns if its file has them."""
     if name in TABLES:
         return DataSet(name, "classification", read_raw(name))
     return load(name)
 
 
 def missing() -> list[str]:
-    """Return the packages that are needed and not there."""
+    """Return the required packages that are not installed."""
     from importlib.util import find_spec
 
     return [name for name in ("catboost", "lightgbm") if find_spec(name) is None]
 
 
 def main() -> int:
-    """Measure, keep the figures, print the section of the page."""
+    """Measure, write the results, and print the section of the page."""
     started = time.perf_counter()
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("data", nargs="*", default=[*CHECKED])
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--quick", action="store_true", help="300 rows, 2 tables, two splits")
     arguments = parser.parse_args()
-    if lacking := missing():
-        print(f"this needs {' and '.join(lacking)}: pip install {' '.join(lacking)}")
+    if missing_packages := missing():
+        print(
+            f"this needs {' and '.join(missing_packages)}: pip install {' '.join(missing_packages)}"
+        )
         return 1
     quick = arguments.quick
     sets = []
     for name in arguments.data:
-        began = time.perf_counter()
+        set_started = time.perf_counter()
         splits, checked = (2, 2) if quick else (arguments.splits, CHECKED[name])
         sets.append(compare(data_set(name), splits, checked, quick))
-        print(f"{name}: {time.perf_counter() - began:.0f} s", *_rows(sets[-1]), sep="\n  ")
+        print(f"{name}: {time.perf_counter() - set_started:.0f} s", *_rows(sets[-1]), sep="\n  ")
         sys.stdout.flush()
     figures = {"sets": sets, "run_seconds": time.perf_counter() - started}
     path = results(quick) / f"{NAME}.json"

@@ -1,4 +1,4 @@
-"""What a checkpoint takes: bytes written and milliseconds, table by table, and a part of a model.
+"""Cost of a checkpoint for each table, and of a model part: bytes written and milliseconds.
 
 python benchmarks/checkpoints.py                 50 tables of depth 5, 16,512 samples
 python benchmarks/checkpoints.py 500 8 16512     500 tables of depth 8
@@ -33,15 +33,15 @@ def part_of(tables: int, depth: int, rng: np.random.Generator) -> ModelPart:
     """Return a participant's part of some model."""
     features = tuple(Feature(f"feature {j}", NAMES[j % len(NAMES)]) for j in range(N_FEATURES))
     feature = rng.integers(0, N_FEATURES, (tables, depth))
-    ours = np.array([f.owner == NAMES[0] for f in features])[feature]
+    is_local = np.array([f.owner == NAMES[0] for f in features])[feature]
     return ModelPart(
         protocol="masked",
         task="regression",
         features=features,
         party=NAMES[0],
         feature=feature,
-        bucket=np.where(ours, rng.integers(0, 32, feature.shape), -1),
-        threshold=np.where(ours, rng.normal(size=feature.shape), np.nan),
+        bucket=np.where(is_local, rng.integers(0, 32, feature.shape), -1),
+        threshold=np.where(is_local, rng.normal(size=feature.shape), np.nan),
         leaf_shares=rng.integers(0, 1 << 32, (tables, 1, 1 << depth), dtype=np.uint32),
         fraction_bits=18,
         label_unit=None,
@@ -49,19 +49,19 @@ def part_of(tables: int, depth: int, rng: np.random.Generator) -> ModelPart:
 
 
 def first(part: ModelPart, tables: int) -> ModelPart:
-    """Return a part as it was after some tables."""
+    """Return a model part after its first tables."""
     cut = {name: getattr(part, name)[:tables] for name in ("feature", "bucket", "threshold")}
     values = {**vars(part), **cut, "leaf_shares": part.leaf_shares[:tables]}
     return ModelPart(**values)
 
 
 def sizes(folder: Path) -> dict[Path, int]:
-    """Return how large each file is."""
+    """Return the size of each file."""
     return {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
 
 
 def timed(action: Callable[[], _Result]) -> tuple[float, _Result]:
-    """Do something, and return the milliseconds that it took, and what came out."""
+    """Run an action; return its milliseconds and its result."""
     started = time.perf_counter()
     result = action()
     return 1000 * (time.perf_counter() - started), result
@@ -72,14 +72,14 @@ def main(tables: int = 50, depth: int = 5, samples: int = 16_512) -> None:
     rng = np.random.default_rng(0)
     part = part_of(tables, depth, rng)
     scores = rng.integers(0, 1 << 63, (1, samples), dtype=np.uint64)
-    written, taken = [], []
+    written, times = [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         checkpoints = CheckpointStore(folder / "checkpoints", "job", "data")
         for done in range(1, tables + 1):
             state = TrainingState(first(part, done), scores)
             before = sizes(folder)
-            taken.append(timed(lambda state=state: checkpoints.save(state, RUN))[0])  # type: ignore[misc]
+            times.append(timed(lambda state=state: checkpoints.save(state, RUN))[0])  # type: ignore[misc]
             after = sizes(folder)
             written.append(
                 sum(
@@ -97,9 +97,9 @@ def main(tables: int = 50, depth: int = 5, samples: int = 16_512) -> None:
         size = (folder / "bank.part").stat().st_size
         loading = timed(lambda: load_part(folder / "bank.part"))[0]
     print(f"{tables} tables of depth {depth}, {samples:,} samples")
-    last = statistics.median(taken[-10:])
+    last = statistics.median(times[-10:])
     print(f"the last checkpoint      {written[-1]:>10,} bytes  {last:8.2f} ms")
-    print(f"all {tables:<3} checkpoints      {sum(written):>10,} bytes  {sum(taken):8.2f} ms")
+    print(f"all {tables:<3} checkpoints      {sum(written):>10,} bytes  {sum(times):8.2f} ms")
     print(f"two stages, on disk      {kept:>10,} bytes  {reading:8.2f} ms to read")
     print(f"the part, to write       {size:>10,} bytes  {saving:8.2f} ms")
     print(f"the part, to read        {size:>10,} bytes  {loading:8.2f} ms")

@@ -1,4 +1,4 @@
-"""The figures behind decisions 0001 (buckets) and 0003 (defaults).
+"""The measurements for decisions 0001 (buckets) and 0003 (defaults).
 
 PRIVET_DATA=... python benchmarks/choices.py buckets
 PRIVET_DATA=... python benchmarks/choices.py defaults
@@ -29,7 +29,7 @@ PAPER: dict[str, tuple[int, int]] = {  # tables and depth
 
 
 def quantiles(column: FloatArray, buckets: int) -> FloatArray:
-    """Cut at the quantiles of the samples; what ties leave over stays unused."""
+    """Cut at the quantiles of the samples; ties leave some cuts unused."""
     values = np.unique(column)
     at = np.sort(column)[np.arange(1, buckets) * len(column) // buckets]
     cuts = np.unique(np.searchsorted(values, at))
@@ -37,13 +37,13 @@ def quantiles(column: FloatArray, buckets: int) -> FloatArray:
 
 
 def distinct_quantiles(column: FloatArray, buckets: int) -> FloatArray:
-    """Cut at the quantiles of the distinct values, however many samples have each."""
+    """Cut at the quantiles of the distinct values, regardless of their counts."""
     values = np.unique(column)
     return _middles(values, np.unique(np.arange(1, buckets) * len(values) // buckets))
 
 
 def halving(column: FloatArray, buckets: int) -> FloatArray:
-    """Cut next whichever bucket gains most in the sum of the logarithms of the counts."""
+    """Split greedily the bucket with the largest gain in the sum of log counts."""
     values, counts = np.unique(column, return_counts=True)
     below = np.concatenate(([0], np.cumsum(counts)))
 
@@ -90,7 +90,7 @@ def quality(data: DataSet, params: Params, seed: int, cutter: Cutter = find_thre
 
 
 def buckets(data: dict[str, DataSet]) -> None:
-    """Print how each way of cutting does with the paper's parameters."""
+    """Print the metric of each way of cutting with the paper's parameters."""
     for cutter in (find_thresholds, quantiles, halving, distinct_quantiles):
         cells = []
         for name, (tables, depth) in PAPER.items():
@@ -116,7 +116,7 @@ def buckets(data: dict[str, DataSet]) -> None:
 
 
 def defaults(data: dict[str, DataSet]) -> None:
-    """Print how tables and rates do at the default depth."""
+    """Print the metric of table counts and learning rates at the default depth."""
     for tables, rate in product((50, 100), (0.1, 0.2, 0.3, 0.5, 1.0)):
         means = [
             np.mean(

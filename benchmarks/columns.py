@@ -1,11 +1,11 @@
-"""Columns as people have them: how good models are on raw tables, and what one-hot columns cost.
+"""Accuracy on raw input tables, and the cost of one-hot columns.
 
     python -m benchmarks.columns [--splits 5]
 
-Adult and Bank, as the files are, beside CatBoost with its native categories and as many tables of
-the same depth and learning rate (its other settings are its own). Then the bytes of a training on
-Adult by four participants, 50 tables of depth 5: its 14 columns; or its categories as a column
-each, as people prepare them, with hidden and with rounded numbers of cuts.
+Adult and Bank without preparation, compared with CatBoost with native categories and the same
+number, depth and learning rate of tables (other settings are its defaults). Then the bytes of a
+training run on Adult by four participants, 50 tables of depth 5: with its 14 columns, or with
+one-hot columns, and with hidden and rounded cut counts.
 
 Reads `raw/` of the folder in PRIVET_DATA. Writes docs/results/columns.json.
 """
@@ -53,7 +53,7 @@ PARTIES = 4
 
 
 def main() -> None:
-    """Measure, keep and show."""
+    """Measure, write the results, and print the section of the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--splits", type=int, default=5)
     splits = parser.parse_args().splits
@@ -75,19 +75,19 @@ def main() -> None:
 
 
 def read_raw(name: str) -> Frame:
-    """Return a table as its file is, with a label of two classes."""
+    """Return a raw input table with a label of two classes."""
     folder = Path(os.environ.get("PRIVET_DATA", "")) / "raw"
     if not folder.is_dir():
         sys.exit(f"there is no {folder}: set PRIVET_DATA to the folder that has raw/")
-    file, said = TABLES[name]
-    frame, _ = prepare_label(read_frame(folder / file, **said), "classification")
+    file, options = TABLES[name]
+    frame, _ = prepare_label(read_frame(folder / file, **options), "classification")
     return frame
 
 
 def _compare(
     name: str, frame: Frame, tables: int, depth: int, rate: float, splits: int
 ) -> dict[str, Any]:
-    """Return the AUC of ours and CatBoost's on the same rows, split by split."""
+    """Return the AUC of Privet and CatBoost on the same rows for each split."""
     from catboost import CatBoostClassifier
     from sklearn.metrics import roc_auc_score
 
@@ -119,12 +119,12 @@ def _compare(
 
 
 def category_columns(frame: Frame) -> list[int]:
-    """Return which columns are categories."""
+    """Return the indices of categorical columns."""
     return [k for k, content in enumerate(frame.schemas) if content.column_type.name == "category"]
 
 
 def for_catboost(frame: Frame) -> list[list[Any]]:
-    """Return a frame's cells as CatBoost takes them, row by row: categories by name."""
+    """Return the rows of a frame for CatBoost, with categories by name."""
     columns: list[list[Any]] = [values.tolist() for values in frame.columns]
     for k in category_columns(frame):
         texts = frame.schemas[k].categories
@@ -133,7 +133,7 @@ def for_catboost(frame: Frame) -> list[list[Any]]:
 
 
 def _bytes(adult: Frame) -> list[dict[str, Any]]:
-    """Return what trainings on Adult take, by how its columns are prepared and told."""
+    """Return the cost of training on Adult for each preparation and cut disclosure."""
     from dataclasses import replace
 
     from privet.spec.column_types import ColumnSchema, ColumnType
@@ -151,32 +151,32 @@ def _bytes(adult: Frame) -> list[dict[str, Any]]:
     params = Params(task="classification", tables=50, depth=5)
     raw = prepare_data("all", adult.to_lazy(), params).columns
     rows = []
-    for how, columns, cuts in (
+    for preparation, columns, cuts in (
         ("one-hot", wide, "hidden"),
         ("one-hot", wide, "rounded"),
         ("raw", raw, "hidden"),
         ("raw", raw, "rounded"),
     ):
         filled = [min(count, params.max_cut_count) for count in columns.cut_counts]
-        told = disclose_cut_counts(filled, cuts, params.max_cut_count)  # type: ignore[arg-type]
+        disclosed = disclose_cut_counts(filled, cuts, params.max_cut_count)  # type: ignore[arg-type]
         owners = np.array_split(np.arange(len(columns.names)), PARTIES)
-        federation = TrainingSpec(
+        training_spec = TrainingSpec(
             protocol="masked",
             params=params,
             parties=tuple(f"party{k + 1}" for k in range(PARTIES)),
             features=tuple(
                 Feature(columns.names[j], f"party{k + 1}")
-                for k, own in enumerate(owners)
-                for j in own
+                for k, indices in enumerate(owners)
+                for j in indices
             ),
             active=PARTIES - 1,
             prediction_bits=10,
-            announced_cut_counts=told,
+            announced_cut_counts=disclosed,
         )
-        cost = estimate_cost(federation, federation.make_plan(int(0.8 * adult.n_samples)))
+        cost = estimate_cost(training_spec, training_spec.make_plan(int(0.8 * adult.n_samples)))
         rows.append(
             {
-                "columns": how,
+                "columns": preparation,
                 "features": len(columns.names),
                 "cuts": cuts,
                 "rounds": cost.rounds,

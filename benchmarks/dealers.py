@@ -1,14 +1,13 @@
-"""What three dealers cost beside one: bytes, processor time and time, in the same run.
+"""Cost of three dealers compared with one: bytes, processor time and time, in the same run.
 
     python -m benchmarks.dealers [--quick]
 
-The paper's data with the paper's parameters, four participants, by `masked`, a few tables each:
-rounds and bytes at participants are compared, and must be equal; bytes between dealers are counted,
-and must be what the dealers metered. Live on loopback, live at 1 ms and 1 Gbit/s with each dealer
-on a link of its own and lines between dealers, and dealt ahead. Times are those of tables, without
-the start of processes. All of it is one after the other on this machine, on whose cores all
-processes are: where these are fewer than processes, times say more about the machine than about the
-protocol.
+The paper's data sets and parameters, four participants, a few tables each by `masked`. Rounds and
+bytes at participants must be equal for one and three dealers; estimated bytes between dealers must
+equal the metered ones. Dealers are online on loopback, online at 1 ms and 1 Gbit/s with a separate
+link for each dealer and between dealers, or offline (preprocessing). Times are those of tables,
+without the start of processes. All processes share the cores of one machine: with fewer cores than
+processes, times depend more on the machine than on the protocol.
 
 Writes docs/results/dealers.json (a quick run: build/quick).
 """
@@ -32,30 +31,32 @@ from privet.boosting.simulation import FederatedResult, train_federated, train_l
 NAME = "dealers"
 NETWORK = "1,1000"
 WAYS = {"loopback": ("loopback", False), "live": (NETWORK, False), "ahead": (NETWORK, True)}
-"""How the dealers' bytes reach participants: over which network, and whether before."""
+"""The network of the dealers' bytes, and whether they are preprocessed."""
 TABLES = 12
-"""Of each training: every dealer has every role four times."""
+"""Tables of each training run: every dealer has every role four times."""
 DEALERS = (1, 3)
 
 
 def run(task: Task, tables: int, dealers: int, way: str) -> FederatedResult:
-    """Train with so many dealers."""
+    """Train with one or three dealers."""
     params, _ = task.with_option(BASE, tables)
     network, ahead = WAYS[way]
-    given = task.parties, task.label, params, PROTOCOL
-    return train_federated(*given, network=network, n_dealers=dealers, offline=ahead)
+    inputs = task.parties, task.label, params, PROTOCOL
+    return train_federated(*inputs, network=network, n_dealers=dealers, offline=ahead)
 
 
 def measure(task: Task, tables: int) -> Figures:
-    """Return the figures of a data set; raise where what must be equal is not."""
+    """Return the results of a data set; raise ArithmeticError if counts differ."""
     params, _ = task.with_option(BASE, tables)
     plain = train_locally(task.parties, task.label, params)
     found: Figures = {"data": task.data, "samples": len(task.label), "tables": tables}
     rows = []
     metered = []
     for dealers in DEALERS:
-        federation = task.federation(BASE, tables)
-        counted = estimate_cost(federation, federation.make_plan(len(task.label)), dealers=dealers)
+        training_spec = task.make_training_spec(BASE, tables)
+        counted = estimate_cost(
+            training_spec, training_spec.make_plan(len(task.label)), dealers=dealers
+        )
         for way in WAYS:
             federated = run(task, tables, dealers, way)
             outcome = federated.program_result
@@ -88,7 +89,7 @@ def measure(task: Task, tables: int) -> Figures:
 
 
 def main() -> int:
-    """Measure, keep the figures, print the section of the page."""
+    """Measure, write the results, and print the section of the page."""
     started = time.perf_counter()
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="300 rows, 3 tables, one data set")

@@ -1,9 +1,9 @@
-"""SDiv by fraction bits: the relative error of reciprocals, three participants, real protocol.
+"""Relative error of SDiv's reciprocals by fraction bits, with three participants.
 
     python benchmarks/division.py
 
-The rows are sums of second derivatives plus l2, as training meets them; what Newton leaves after 20
-iterations from 2^-20 is in the last column, exp(-y).
+The rows are typical sums of Hessians plus l2. The last column is exp(-y), the error of Newton's
+method after 20 iterations from 2^-20.
 """
 
 from __future__ import annotations

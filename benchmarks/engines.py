@@ -1,11 +1,11 @@
-"""What engines take of a training in shards: starting workers, placing them, waiting for them.
+"""Overhead of worker engines in a sharded training run: start, placement and waiting.
 
     python -m benchmarks.engines [--repeats 5]
 
-`privet train` of two participants, everybody's workers as threads, as processes, or on a standing
-Dask cluster of this machine over TLS, in turn. From the moment when all have met until every worker
-is told what to do; with threads that is meeting over TLS and nothing else, so the engine takes what
-the others take longer. Few rows: a head that reads more of them leaves an engine more time ahead.
+`privet train` of two participants, with all workers as threads, as processes, or on a running local
+Dask cluster over TLS, in turn. The time is from the connected participants to the first command at
+every worker. With threads it is only connecting over TLS, so the overhead of an engine is the
+difference from threads. Rows are few: while a coordinator reads more rows, an engine has more time.
 
 Writes docs/results/engines.json (other repeats: build/quick).
 """
@@ -35,7 +35,7 @@ _MINUTE = 60.0
 
 
 def dask_cluster(folder: Path, stack: ExitStack) -> str:
-    """Start a Dask cluster with keys of its own; return what `[cluster]` says of it."""
+    """Start a Dask cluster with temporary keys; return its `[cluster]` section."""
     distributed: Any = importlib.import_module("distributed")
     keys = distributed.Security.temporary()
     cluster = distributed.LocalCluster(
@@ -58,7 +58,7 @@ def dask_cluster(folder: Path, stack: ExitStack) -> str:
 
 
 def gather(cluster: str) -> float:
-    """Train once; return the seconds from having met to having gathered all workers."""
+    """Train once; return the seconds from connected participants to connected workers."""
     with tempfile.TemporaryDirectory(prefix="privet-engines-") as folder:
         x, label = columns_of(ROWS, FEATURES)
         local = prepare(Path(folder), x, label, shards=SHARDS, cluster=cluster, tables=1)
@@ -67,7 +67,7 @@ def gather(cluster: str) -> float:
 
 
 def main() -> int:
-    """Measure, keep the figures, print the section of the page."""
+    """Measure, write the results, and print the section of the page."""
     started = time.perf_counter()
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--repeats", type=int, default=REPEATS)

@@ -1,7 +1,7 @@
-"""What the runtime and the paper's gates cost on this machine: processes over TLS on loopback.
+"""Cost of the runtime and the paper's gates: processes over TLS on loopback.
 
-Four participants share the machine's cores. The dealer is done before they start, so the times are
-of the online phase; of three runs the fastest counts.
+Four participants share the machine's cores. The dealer's work is preprocessed, so the times are of
+the online phase; the result is the fastest of three runs.
 
     python benchmarks/gates.py [--parties 4] [--elements 1000000] [--network loopback]
 """
@@ -32,7 +32,7 @@ REPEATS = 3
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything."""
+    """Number of elements and rounds."""
 
     elements: int
     rounds: int = 500

@@ -1,4 +1,4 @@
-"""How both protocols grow with rows, features, buckets, depth, tables and participants.
+"""Growth of both protocols with rows, features, buckets, depth, tables and participants.
 
     python -m benchmarks.growth [--quick]
 
@@ -99,13 +99,13 @@ def clock(sizes: Sizes, protocol: str, times: int) -> Figures:
     return {**figures, "seconds": min(seconds)}
 
 
-def sweep(what: Callable[[Sizes, str], Figures], base: Sizes, values: Values) -> list[Figures]:
+def sweep(function: Callable[[Sizes, str], Figures], base: Sizes, values: Values) -> list[Figures]:
     """Return a row for every protocol and every value of every quantity."""
     found = []
     for name, series in values.items():
         for value in series:
             for protocol in PROTOCOLS:
-                figures = what({**base, name: value}, protocol)
+                figures = function({**base, name: value}, protocol)
                 found.append({"by": name, "value": value, "protocol": protocol, **figures})
                 print(found[-1], flush=True)
     return found
@@ -150,14 +150,14 @@ def draw(path: Path, figures: Figures) -> None:
         figure, grid = panels(len(shown), len(LABELS), size=(2.8, 2.2))
         for (by, label), line_of_axes in zip(LABELS.items(), grid, strict=True):
             for (rows, key, title, unit), axes in zip(shown, line_of_axes, strict=True):
-                mine = [row for row in figures[rows] if row["by"] == by]
+                by_quantity = [row for row in figures[rows] if row["by"] == by]
                 for protocol in PROTOCOLS:
-                    own = [row for row in mine if row["protocol"] == protocol]
-                    points = [(row["value"], row[key] / unit) for row in own]
+                    by_protocol = [row for row in by_quantity if row["protocol"] == protocol]
+                    points = [(row["value"], row[key] / unit) for row in by_protocol]
                     line(axes, protocol, protocol, points)
                 axes.set(xlabel=label, ylabel=title, ylim=(0, None))
                 axes.grid()
-                use_integer_ticks(axes.xaxis, [row["value"] for row in mine])
+                use_integer_ticks(axes.xaxis, [row["value"] for row in by_quantity])
         handles = grid[0, 0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside upper center", ncols=2)
         save(figure, path.with_suffix(".svg"))
@@ -209,11 +209,11 @@ def _words(sizes: Sizes) -> str:
 def _cells(rows: list[Figures]) -> Iterator[tuple[tuple[str, int], list[str]]]:
     """Yield quantity and value, and the figures of all protocols there."""
     for by, value in dict.fromkeys((row["by"], row["value"]) for row in rows):
-        mine = {r["protocol"]: r for r in rows if (r["by"], r["value"]) == (by, value)}
+        by_protocol = {r["protocol"]: r for r in rows if (r["by"], r["value"]) == (by, value)}
         yield (
             (by, value),
             [
-                f"{mine[protocol][key] / unit:,.0f}"
+                f"{by_protocol[protocol][key] / unit:,.0f}"
                 for key, unit in _WHAT.values()
                 for protocol in PROTOCOLS
             ],

@@ -1,11 +1,10 @@
-"""What memory a training takes: of the processes that people start, and of their workers.
+"""Memory of a training run: of coordinators and their workers.
 
     python -m benchmarks.heads [--rows 1000000] [--features 50] [--shards 1 2]
 
-Made rows of two participants in Parquet files, a regression, one table of depth 3. With more than
-one shard, everybody's workers are processes of this machine, as many as there are shards. The
-largest resident memory of every process is read while it runs, beside what `privet estimate` says
-of it before.
+Synthetic rows of two participants in Parquet files, a regression, one table of depth 3. With more
+than one shard, each participant and the dealer has a worker process for each shard. The peak
+resident memory of every process is compared with the value of `privet estimate`.
 
 Writes docs/results/heads.json (of other rows, features or shards: build/quick).
 """
@@ -44,7 +43,7 @@ _BATCH = 100_000  # rows
 
 
 def measure(rows: int, features: int, shards: int) -> dict[str, Any]:
-    """Train once, as processes; return the most memory that each took."""
+    """Train once with processes; return the peak memory of each."""
     with tempfile.TemporaryDirectory(prefix="privet-heads-") as folder:
         local = LocalFederation(Path(folder), _PARTIES)
         for name, count in zip(_PARTIES, (features // 2, features - features // 2), strict=True):
@@ -67,7 +66,7 @@ def measure(rows: int, features: int, shards: int) -> dict[str, Any]:
         model = join_parts(
             [load_part(local.get_part_path(name)).part for name in local.party_names]
         )
-        said = _estimate(local, rows, features)
+        estimate = _estimate(local, rows, features)
     tests = hashlib.sha256(model.feature.tobytes() + model.bucket.tobytes()).hexdigest()
     return {
         "rows": rows,
@@ -77,22 +76,22 @@ def measure(rows: int, features: int, shards: int) -> dict[str, Any]:
         "workers_mb": {
             name: peaks[name, "worker"] for name in local.member_names if (name, "worker") in peaks
         },
-        "estimate": {key: value for key, value in said.items() if "memory" in key},
+        "estimate": {key: value for key, value in estimate.items() if "memory" in key},
         "tests": tests[:16],
         "seconds": seconds,
     }
 
 
 def write(path: Path, rows: int, features: int, with_label: bool) -> None:
-    """Write made rows, some at a time: the label depends on columns that both can draw."""
+    """Write synthetic rows in batches; the label depends on columns of both participants."""
     writer = None
     for start in range(0, rows, _BATCH):
         rng = np.random.default_rng(start)
         count = min(_BATCH, rows - start)
         common = rng.normal(size=count)
-        own = np.random.default_rng([start, with_label])
+        local_rng = np.random.default_rng([start, with_label])
         columns: dict[str, Any] = {"id": np.arange(start, start + count)}
-        columns |= {f"x{j}": own.normal(size=count) + common for j in range(features)}
+        columns |= {f"x{j}": local_rng.normal(size=count) + common for j in range(features)}
         if with_label:
             columns["label"] = 2 * common + columns["x1"] + 0.3 * rng.normal(size=count)
         batch = pa.table(columns)
@@ -105,7 +104,7 @@ def write(path: Path, rows: int, features: int, with_label: bool) -> None:
 def _run(
     local: LocalFederation, options: dict[str, tuple[str, ...]]
 ) -> dict[tuple[str, str], float]:
-    """Run all roles; return the most MB of each, and of its largest worker."""
+    """Run all roles; return the peak MB of each, and of its largest worker."""
     running = {
         name: local.start_process(name, "train", "--log-format=json", *options.get(name, ()))
         for name in local.member_names
@@ -139,7 +138,7 @@ def _peak(pid: int) -> float | None:
 
 
 def _estimate(local: LocalFederation, rows: int, features: int) -> dict[str, Any]:
-    """Return what `privet estimate` says."""
+    """Return the output of `privet estimate`."""
     counts = f"{features // 2},{features - features // 2}"
     command = [sys.executable, "-m", "privet", "estimate", f"--job={local.job_path}", "--json"]
     command += [f"--samples={rows}", f"--features={counts}"]
@@ -149,24 +148,24 @@ def _estimate(local: LocalFederation, rows: int, features: int) -> dict[str, Any
 
 
 def main() -> int:
-    """Measure, keep the figures, print the section of the page."""
+    """Measure, write the results, and print the section of the page."""
     started = time.perf_counter()
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rows", type=int, default=ROWS, help="how many rows are made")
     parser.add_argument("--features", type=int, default=FEATURES, help="of both participants")
     parser.add_argument("--shards", type=int, nargs="+", default=SHARDS)
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     runs = []
-    for shards in chosen.shards:
-        runs.append(measure(chosen.rows, chosen.features, shards))
+    for shards in arguments.shards:
+        runs.append(measure(arguments.rows, arguments.features, shards))
         print(runs[-1], flush=True)
     figures: Figures = {
         "runs": runs,
         "cores": os.cpu_count(),
         "run_seconds": time.perf_counter() - started,
     }
-    usual = (chosen.rows, chosen.features, chosen.shards) == (ROWS, FEATURES, SHARDS)
-    path = results(not usual) / f"{NAME}.json"
+    is_default = (arguments.rows, arguments.features, arguments.shards) == (ROWS, FEATURES, SHARDS)
+    path = results(not is_default) / f"{NAME}.json"
     print(wrapped(section(keep(path, figures, "make bench-heads"))))
     return 0
 
@@ -187,25 +186,25 @@ def section(figures: Figures) -> Iterator[str]:
             str(run["features"]),
             str(run["shards"]),
             process,
-            f"{taken:,.0f}",
-            f"{foreseen:,.0f}",
-            f"{taken / foreseen:.2f}",
+            f"{peak:,.0f}",
+            f"{estimated:,.0f}",
+            f"{peak / estimated:.2f}",
         ]
         for run in figures["runs"]
-        for process, taken, foreseen in compared(run)
+        for process, peak, estimated in compared(run)
     ]
     yield from table(head, rows)
 
 
 def compared(run: dict[str, Any]) -> Iterator[tuple[str, float, float]]:
-    """Yield the processes of a run: what each took at most, and what was said of it before, MB."""
-    said = run["estimate"]
-    heads = max(run["heads_mb"][name] for name in _PARTIES)
+    """Yield the peak and the estimated memory in MB of each kind of process."""
+    estimate = run["estimate"]
+    coordinator_peak = max(run["heads_mb"][name] for name in _PARTIES)
     if run["shards"] == 1:
-        yield "participant", heads, said["memory"] / 1e6
+        yield "participant", coordinator_peak, estimate["memory"] / 1e6
         return
-    yield "head", heads, said["memory_of_head"] / 1e6
-    yield "worker", max(run["workers_mb"][name] for name in _PARTIES), said["memory"] / 1e6
+    yield "head", coordinator_peak, estimate["memory_of_head"] / 1e6
+    yield "worker", max(run["workers_mb"][name] for name in _PARTIES), estimate["memory"] / 1e6
 
 
 if __name__ == "__main__":

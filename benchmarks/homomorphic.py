@@ -1,8 +1,8 @@
-"""One tree of SecretFlow's SGB, of which only the homomorphic work is done: with `sf-heu` alone.
+"""The homomorphic work of one tree of SecretFlow's SGB, with only `sf-heu`.
 
     python benchmarks/homomorphic.py TREE.npz [--keys 2048] [--trees 3]
 
-It runs in a virtual environment of its own, with numpy and sf-heu and nothing of ours;
+It runs in a separate virtual environment with numpy and sf-heu, without Privet;
 `benchmarks/secretflow.py` writes the tree's data, starts this, and reads the JSON that it prints.
 
 The steps are those of SGB's level-wise trainer, with its defaults: the label holder encrypts every
@@ -27,13 +27,13 @@ from typing import Any
 import numpy as np
 
 MISSING = 3
-"""The exit code where sf-heu is not installed."""
+"""Exit code if sf-heu is not installed."""
 _FRACTION_BITS = 20
 """SGB's default for encoded numbers."""
 
 
 class Clock:
-    """Seconds by step: of the processor, all threads together, and of the clock on the wall."""
+    """Seconds by step: processor time of all threads, and wall-clock time."""
 
     def __init__(self) -> None:
         self.processor: dict[str, float] = defaultdict(float)
@@ -41,7 +41,7 @@ class Clock:
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Add what the body takes to a step."""
+        """Add the time of the body to a step."""
         processor, wall = time.process_time(), time.perf_counter()
         yield
         self.processor[name] += time.process_time() - processor
@@ -49,7 +49,7 @@ class Clock:
 
 
 def grow(kit: Any, encoding: Any, tree: Any, clock: Clock) -> dict[str, int]:
-    """Do one tree's work by the clock; return bytes by step."""
+    """Time the work of one tree; return bytes by step."""
     sent: dict[str, int] = defaultdict(int)
     parties = [tree[name] for name in sorted(tree) if name.startswith("buckets")]
     derivatives, n_buckets = tree["derivatives"], int(tree["n_buckets"])
@@ -83,7 +83,7 @@ def grow(kit: Any, encoding: Any, tree: Any, clock: Clock) -> dict[str, int]:
             for k, part in enumerate(plain):
                 exact = _exact(derivatives, node == k, buckets, n_buckets)
                 error = float(np.max(np.abs(part.reshape(exact.shape) - exact)))
-                # Every row's numbers were rounded, once; else figures would be of something wrong.
+                # Each row's numbers are rounded once; a larger error means a wrong computation.
                 if error > len(derivatives) / (1 << _FRACTION_BITS):
                     raise ArithmeticError(f"level {level}: a decrypted sum is off by {error}")
     return dict(sent)
@@ -109,7 +109,7 @@ def _smaller(node: np.ndarray, level: int) -> list[int]:
 
 
 def _in_order(small: Any, large: Any, number: int) -> tuple[Any, Any]:
-    """Return two siblings, the left one first, of which the one of this number is the smaller."""
+    """Return two siblings, left one first; `number` is that of the smaller one."""
     return (large, small) if number % 2 else (small, large)
 
 
@@ -149,14 +149,14 @@ def main() -> int:
         "apart": phe.FloatEncoderParams(scale=scale),
     }
     found = {name: measure(kit, way, tree, arguments.trees) for name, way in ways.items()}
-    about: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "sf_heu": version("sf-heu"),
         "numpy": np.__version__,
         "python": sys.version.split()[0],
     }
-    about |= {"key_bits": arguments.keys, "fraction_bits": _FRACTION_BITS}
-    about |= {"keys_seconds": clock.processor["keys"], "trees": arguments.trees}
-    print(json.dumps({**about, "ways": found}))
+    metadata |= {"key_bits": arguments.keys, "fraction_bits": _FRACTION_BITS}
+    metadata |= {"keys_seconds": clock.processor["keys"], "trees": arguments.trees}
+    print(json.dumps({**metadata, "ways": found}))
     return 0
 
 

@@ -73,19 +73,19 @@ class Training:
 def main() -> None:
     """Train twice; print what the second time took."""
     _, tables, data, network, dealer = sys.argv[1:]
-    with np.load(tables) as found:
-        columns, label = found[f"{data}_x"], found[f"{data}_y"]
+    with np.load(tables) as arrays:
+        columns, label = arrays[f"{data}_x"], arrays[f"{data}_y"]
     task, count, depth = link_run.SIZES[data]
-    cut = np.array_split(np.arange(len(columns)), link_run.PARTIES)
-    seeds = tuple(fresh_seed() for _ in cut)
+    column_groups = np.array_split(np.arange(len(columns)), link_run.PARTIES)
+    seeds = tuple(fresh_seed() for _ in column_groups)
     with tempfile.TemporaryDirectory() as folder:
-        for rate, kept, link in ((0.9, (), "loopback"), (1.0, (0, 1, 2, 3), network)):
+        for rate, cached, link in ((0.9, (), "loopback"), (1.0, (0, 1, 2, 3), network)):
             params = Params(task=task, tables=count, depth=depth, learning_rate=rate)
             parties = [
-                bucket_columns(f"party{k + 1}", [f"x{j}" for j in own], columns[own], 32)
-                for k, own in enumerate(cut)
+                bucket_columns(f"party{k + 1}", [f"x{j}" for j in group], columns[group], 32)
+                for k, group in enumerate(column_groups)
             ]
-            federation = TrainingSpec(
+            training_spec = TrainingSpec(
                 protocol="masked",
                 params=params,
                 parties=tuple(party.owner for party in parties),
@@ -95,7 +95,9 @@ def main() -> None:
                 announced_cut_counts=collect_cut_counts(parties, params, "rounded"),
             )
             inputs = [TrainingData(p, label if k == 3 else None) for k, p in enumerate(parties)]
-            program = Training(federation, federation.make_plan(len(label), kept), seeds, folder)
+            program = Training(
+                training_spec, training_spec.make_plan(len(label), cached), seeds, folder
+            )
             started = time.perf_counter()
             outcome = simulate(
                 program, len(parties), inputs, network=link, **link_run.DEALERS[dealer]

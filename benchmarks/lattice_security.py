@@ -1,4 +1,4 @@
-"""How hard the lattice masks' ring-LWE is, by the usual estimate of the primal attack.
+"""Hardness of the lattice masks' ring-LWE, by the standard estimate of the primal attack.
 
     python benchmarks/lattice_security.py
 
@@ -6,11 +6,11 @@ The secret and the errors of m rows are a short vector of a lattice of dimension
 found by block reduction (BKZ) once its part in the last block is shorter than what is expected
 there: the estimate of Alkim, Ducas, Poeppelmann and Schwabe (A New Hope, USENIX Security 2016),
 with secrets scaled to the errors' size, since they are smaller (Bai and Galbraith, 2014). A block
-of size b is taken to cost 2^(0.292 b), one call to a sieve and nothing else: core-SVP, which leaves
-out all that makes an attack dearer. That polynomials have a structure is not known to help.
+of size b is assumed to cost 2^(0.292 b), a single call to a sieve: core-SVP, which omits all
+further costs of an attack. No attack is known that uses the structure of the polynomials.
 
-Beside it, the largest modulus that the tables of the homomorphic encryption standard (2018) allow
-for 128 bits of security with ternary secrets.
+For comparison, the largest modulus that the tables of the homomorphic encryption standard (2018)
+allow for 128 bits of security with ternary secrets.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SECRET = math.sqrt(2 / 3)
 
 
 def block_size(degree: int, bits: int) -> int:
-    """Return the smallest block that finds the secret, whatever rows are taken."""
+    """Return the smallest block size that finds the secret with any number of rows."""
     low, high = 60, 4 * degree
     while low < high:
         middle = (low + high) // 2
@@ -39,9 +39,9 @@ def block_size(degree: int, bits: int) -> int:
 
 
 def _found(degree: int, bits: int, samples: int, block: int) -> bool:
-    """Tell whether blocks of that size find it from so many rows."""
+    """Return whether blocks of a size find the secret from a number of rows."""
     dimension = samples + degree + 1
-    # As powers of two: the root Hermite factor, and what the lattice's volume is to each vector.
+    # Base-2 logarithms of the root Hermite factor and of the volume per dimension.
     hermite = math.log2((math.pi * block) ** (1 / block) * block / (2 * math.pi * math.e))
     hermite /= 2 * (block - 1)
     volume = (samples * bits + degree * math.log2(_ERROR / _SECRET)) / dimension
@@ -50,7 +50,7 @@ def _found(degree: int, bits: int, samples: int, block: int) -> bool:
 
 
 def main() -> int:
-    """Print the estimate for what is used, and for a few moduli beside it."""
+    """Print the estimate for the used moduli and some others."""
     print("degree  bits of modulus  block  bits of security  allowed by the standard")
     for degree, most in SAFE_MODULUS_BITS.items():
         for bits in sorted({most - 4, most, most + 4, 2 * most, _STANDARD[degree]}):

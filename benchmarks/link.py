@@ -1,13 +1,13 @@
-"""How close trainings come to what their link allows, wherever the dealer is.
+"""Training time compared with the lower bound of the link, for each placement of the dealer.
 
     python -m benchmarks.link [--against OLD/src] [--cores 0,1]
 
-Whole trainings by `masked`, the paper's parameters, four participants behind an emulated link. The
-least that it could take is rounds times the delay, bytes over the rate, and the start of the
-processes. `--against` measures another version's source beside it, in the same run. About 15
-minutes on 16 cores. Writes docs/results/link.json.
+Complete training runs by `masked` with the paper's parameters, four participants behind an emulated
+link. The lower bound is rounds times the delay, plus bytes over the rate, plus the start of the
+processes. `--against` also measures another version's source in the same run. About 15 minutes on
+16 cores. Writes docs/results/link.json.
 
-On a machine without the data sets: `--tables` takes a file of them as `--write-tables` writes it.
+On a machine without the data sets, `--tables` reads a file that `--write-tables` has written.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ NAME = "link"
 DELAY, RATE = 0.005, 12.5e6
 NEW, OLD = "now", "before"
 Run = tuple[str, str, str, str, tuple[str, ...]]
-"""A version, a data set, a network, where the dealer is, and further options."""
+"""Version, data set, network, dealer mode, and further options."""
 
 
 def runs(old: bool) -> Iterator[Run]:
-    """Yield everything to be measured, what is compared side by side."""
+    """Yield all runs; compared ones are adjacent."""
     for data in SIZES:
         for network in ("paper", "loopback"):
             if old:
@@ -52,7 +52,7 @@ def runs(old: bool) -> Iterator[Run]:
 
 
 def main() -> None:
-    """Measure everything, and keep it."""
+    """Measure all runs, and write the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--against", type=Path, help="another version's src folder")
     parser.add_argument("--tables", type=Path, help="the data sets, as --write-tables wrote them")
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def write_tables(path: Path) -> None:
-    """Write columns and labels of the paper's data sets, split as everywhere here (seed 0)."""
+    """Write columns and labels of the paper's data sets, split with seed 0."""
     arrays: dict[str, Any] = {}
     for name in SIZES:
         data = load_dataset(name)
@@ -89,29 +89,29 @@ def write_tables(path: Path) -> None:
 
 
 def measure(run: Run, tables: Path, old: Path | None) -> Figures:
-    """Return one row, measured by a process of its own."""
+    """Measure one row in a subprocess."""
     version, data, network, dealer, options = run
     tree = old if version == OLD else ROOT / "src"
     command = [sys.executable, str(ROOT / "benchmarks" / "link_run.py"), str(tree), str(tables)]
-    done = subprocess.run(  # noqa: S603
+    process = subprocess.run(  # noqa: S603
         [*command, data, network, dealer, *options], check=True, capture_output=True, text=True
     )
-    found: Figures = {"version": version, **json.loads(done.stdout)}
+    found: Figures = {"version": version, **json.loads(process.stdout)}
     print(found, flush=True)
     return found
 
 
 def least(row: Figures) -> float:
-    """Return what the link and starting the processes take, whatever is computed."""
+    """Return the lower bound of the time: the link and the start of the processes."""
     carried = row["online"] + (row["offline"] if row["dealer"] == "shared" else 0)
-    of_link = float(row["rounds"] * DELAY + carried / RATE)
+    link_seconds = float(row["rounds"] * DELAY + carried / RATE)
     if row["dealer"] == "own":
-        of_link = max(of_link, row["offline"] / RATE)
-    return of_link + float(row["start"])
+        link_seconds = max(link_seconds, row["offline"] / RATE)
+    return link_seconds + float(row["start"])
 
 
 def section(figures: Figures) -> Iterator[str]:
-    """Yield what the page says."""
+    """Yield the lines of the page."""
     yield "## At the limit of the link\n"
     yield (
         "Whole trainings by `masked`, the paper's parameters, four participants. *ahead*: "
@@ -126,10 +126,10 @@ def section(figures: Figures) -> Iterator[str]:
     for row in figures["rows"]:
         bound = f"{least(row):,.1f}" if row["network"] == "paper" else ""
         ratio = f"{row['seconds'] / least(row):.2f}" if row["network"] == "paper" else ""
-        what = f", {row['cuts']} numbers of cuts" if "cuts" in row else ""
+        cut_text = f", {row['cuts']} numbers of cuts" if "cuts" in row else ""
         body.append(
             [
-                f"{row['data']}{what}",
+                f"{row['data']}{cut_text}",
                 row["version"],
                 names[row["network"]],
                 row["dealer"],

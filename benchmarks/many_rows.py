@@ -1,11 +1,11 @@
-"""What trainings of millions of rows take, which uniform masks have no room for.
+"""Cost of training on millions of rows, for which uniform masks have too little headroom.
 
     python -m benchmarks.many_rows [--rows 3000000 10000000]
 
-A regression and a classification of made rows, four features, two participants, lattice masks, by
-`masked`, a process for each role, on loopback. Rounds and bytes must be those that were counted
-before. Tests are compared with those of a training in the clear. 10,000,000 rows take all roles
-together about 12 GB.
+A regression and a classification of synthetic rows, four features, two participants, lattice masks,
+by `masked`, a process for each role, on loopback. Rounds and bytes must equal the estimated ones.
+Splits are compared with those of training in plaintext. 10,000,000 rows need about 12 GB for all
+roles together.
 
 Writes docs/results/many_rows.json (of other rows: build/quick).
 """
@@ -31,7 +31,7 @@ FEATURES, DEPTH, TABLES = 4, 3, 1
 
 
 def main() -> int:
-    """Measure, keep the figures, print the section of the page."""
+    """Measure, write the results, and print the section of the page."""
     started, sets = time.perf_counter(), []
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS, help="how many rows are made")

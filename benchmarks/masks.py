@@ -1,12 +1,12 @@
-"""What lattice masks take beside uniform ones, with the same data, in the same run.
+"""Cost of lattice masks compared with uniform masks, with the same data, in the same run.
 
     python -m benchmarks.masks [--quick] [--rows 200000]
 
-A regression of made rows, 20 features, two participants, two tables; and Credit with the paper's
-parameters, four participants. By `masked`, a process for each role, on loopback: setup and tables
-are timed apart. Rounds and bytes must be those that were counted before. Tests are compared with
-those of a training in the clear. And Credit from a cold start at the paper's network, with what the
-dealer supplies dealt ahead: all that comes before the first table is in the time.
+A regression of synthetic rows, 20 features, two participants, two tables; and Credit with the
+paper's parameters, four participants. By `masked`, a process for each role, on loopback: setup and
+tables are timed separately. Rounds and bytes must equal the estimated ones. Splits are compared
+with those of training in plaintext. Also Credit from a cold start at the paper's network with
+offline preprocessing, where the time includes all work before the first table.
 
 Writes docs/results/masks.json (a quick run, or one with other rows: build/quick).
 """
@@ -42,7 +42,7 @@ Data = tuple[list[BucketedColumns], FloatArray]
 
 
 def made(rows: int, features: int = FEATURES) -> Data:
-    """Return numbers that a label depends on, some more than others, at two participants."""
+    """Return synthetic columns of two participants, and a label with decreasing weights."""
     rng = np.random.default_rng(_SEED)
     columns = rng.normal(size=(features, rows))
     weights = 0.8 ** np.arange(features)
@@ -61,16 +61,16 @@ def measure(
     params: Params,
     kinds: Sequence[str] = MASKS,
 ) -> Figures:
-    """Train in the clear and with either kind of masks, or some of them."""
+    """Train in plaintext and with each kind of masks."""
     started = time.perf_counter()
     plain = train_locally(parties, label, params)
     clear_seconds = time.perf_counter() - started
     runs = []
     for masks in kinds:
-        chosen = params.model_copy(update={"masks": masks})
+        changed_params = params.model_copy(update={"masks": masks})
         estimates: list[CostEstimate] = []
         federated = train_federated(
-            parties, label, chosen, "masked", network=NETWORK, on_estimate=estimates.append
+            parties, label, changed_params, "masked", network=NETWORK, on_estimate=estimates.append
         )
         outcome, model = federated.program_result, join_parts(federated.parts)
         online = [meter.sum_traffic("online") for meter in outcome.meters]
@@ -116,7 +116,7 @@ def measure(
 def start_cold(
     parties: list[BucketedColumns], label: FloatArray, params: Params, kinds: Sequence[str] = MASKS
 ) -> Figures:
-    """Return the seconds of a whole training at the paper's network, processes started in them."""
+    """Return the seconds of a training run at the paper's network, with the start of processes."""
     found = {}
     for masks in kinds:
         started = time.perf_counter()
@@ -138,7 +138,7 @@ def start_cold(
 
 
 def main() -> int:
-    """Measure, keep the figures, print the section of the page."""
+    """Measure, write the results, and print the section of the page."""
     started = time.perf_counter()
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few rows, of both")

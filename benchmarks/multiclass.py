@@ -1,14 +1,14 @@
-"""Several classes: accuracy and log-loss beside CatBoost's, and what they cost.
+"""Several classes: accuracy and log-loss compared with CatBoost, and their cost.
 
     python -m benchmarks.multiclass [--quick]
 
-CatBoost grows symmetric trees with as many tables, of the same depth and rate, and its own defaults
-for all else: once by softmax (`MultiClass`), once by one class against the rest, as we do
-(`MultiClassOneVsAll`). Means are over several splits. On the first, `masked` trains a few tables
-beside the reference. Rounds and bytes are counted, without training.
+CatBoost grows the same number of symmetric trees of the same depth and learning rate, with its
+other defaults: once by softmax (`MultiClass`), once by one class against the rest, as Privet does
+(`MultiClassOneVsAll`). Means are over several splits. On the first split, `masked` trains a few
+tables, compared with the reference. Rounds and bytes are estimated without training.
 
 Writes docs/results/multiclass.json (a quick run: build/quick). Returns 1 if the reference is more
-than a percentage point less accurate than CatBoost at its better.
+than a percentage point less accurate than the better CatBoost model.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ CATBOOST = ("MultiClass", "MultiClassOneVsAll")
 CLASSES = (2, 3, 7, 10, 32)
 SIZES = {"samples": 10_000, "features": 16, "buckets": 32, "depth": 4, "tables": 10, "parties": 4}
 WORST = 0.01
-"""How much less accurate than CatBoost we may be."""
+"""Maximum loss of accuracy compared with CatBoost."""
 _QUICK_ROWS = 300
 
 
 def our_params(data: DataSet, quick: bool, *, few: bool = False) -> Params:
-    """Return what is compared with CatBoost, or what `masked` trains beside the reference."""
+    """Return the parameters for CatBoost's comparison, or with `few` those for `masked`."""
     tables, depth = (10, 4) if few else (100, 6)
     return Params(
         task=data.task,
@@ -53,7 +53,7 @@ def our_params(data: DataSet, quick: bool, *, few: bool = False) -> Params:
 
 
 def trained(rows: Frame, test: Frame, params: Params, protocol: str) -> TrainedModel:
-    """Return our model, and its predictions of the test rows."""
+    """Return Privet's model, and its predictions of the test rows."""
     return train_and_predict(_parties(rows), _parties(test), params, protocol)
 
 
@@ -82,7 +82,7 @@ def catboost(rows: Frame, test: Frame, params: Params, loss: str, seed: int) -> 
 
 
 def compare(data: DataSet, splits: int, quick: bool) -> Figures:
-    """Return the metrics of all learners, split by split, and of `masked` on the first."""
+    """Return the metrics of all learners for each split, and of `masked` on the first split."""
     params, few = our_params(data, quick), our_params(data, quick, few=True)
     metrics: dict[str, list[dict[str, float | None]]] = {}
     masked: Figures = {}
@@ -109,7 +109,7 @@ def compare(data: DataSet, splits: int, quick: bool) -> Figures:
 
 
 def beside_plain(rows: Frame, test: Frame, params: Params) -> Figures:
-    """Return how a few tables on shares compare with the same in the clear."""
+    """Compare a few tables trained by `masked` with the same in plaintext."""
     assert test.label is not None
     clear, ours = (trained(rows, test, params, protocol) for protocol in ("plain", "masked"))
     return {
@@ -124,7 +124,7 @@ def beside_plain(rows: Frame, test: Frame, params: Params) -> Figures:
 
 
 def cost(classes: int) -> Figures:
-    """Return what a training of so many classes takes, counted."""
+    """Return the estimated cost of training with a number of classes."""
     row = {**{name: str(size) for name, size in SIZES.items()}, "task": "classification"}
     found = counted(row, "masked", classes)
     return {
@@ -142,13 +142,13 @@ def mean(found: Figures, learner: str, metric: str) -> float:
 
 
 def behind(found: Figures) -> float:
-    """Return by how much we are less accurate than CatBoost at its better."""
+    """Return the loss of accuracy compared with the better CatBoost model."""
     best = max(mean(found, learner, "accuracy") for learner in CATBOOST)
     return best - mean(found, "ours", "accuracy")
 
 
 def main() -> int:
-    """Measure, keep the figures, print the section of the page."""
+    """Measure, write the results, and print the section of the page."""
     started = time.perf_counter()
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--splits", type=int, default=5)

@@ -1,4 +1,4 @@
-"""Nonsense from peers: what came of all that `python -m tests.fuzz` has tried, for the page."""
+"""Invalid messages from peers: results of `python -m tests.fuzz` for the page."""
 
 from __future__ import annotations
 

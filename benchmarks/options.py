@@ -1,11 +1,11 @@
-"""What each option of a training costs: rounds, bytes and processor time beside a training without.
+"""Cost of each training option: rounds, bytes and processor time compared with no options.
 
     python -m benchmarks.options [--quick]
 
 California and Credit with the paper's parameters, four participants, by `masked`. Rounds and bytes
-of whole trainings are counted, exactly. Processor seconds are those of all participants and the
-dealer, as processes on loopback, of trainings of a few tables: there the counts are compared with
-what the meters found. Then a prediction of 1,000 rows, with its reasons and without.
+of complete training runs are estimated exactly. Processor seconds are those of all participants and
+the dealer, as processes on loopback, for a few tables; there the estimates must equal the metered
+values. Also a prediction of 1,000 rows, with and without feature attributions.
 
 Writes docs/results/options.json (a quick run: build/quick).
 """
@@ -44,25 +44,25 @@ DATA = ("california", "credit")
 PROTOCOL = "masked"
 PARTIES = 4
 TABLES = 3
-"""In trainings whose processor time is measured."""
+"""Tables of the timed training runs."""
 TIMES = 3
-"""Of each, one after the other, round and round: other work slows some of them down."""
+"""Repeats of all options in turn, since other work can slow down some of them."""
 NEW_ROWS = 1000
 REPEATED = 10
-"""Predictions by the same processes, whose processor time is told of one."""
+"""Predictions by the same processes; the reported processor time is the mean."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One way to train that may cost more, or less, than another."""
+    """A training option that can change the cost."""
 
     name: str
     params: dict[str, Any] = field(default_factory=dict)
-    """Hyper-parameters that are not as usual."""
+    """Changed hyper-parameters."""
     weighted: bool = False
     explains: bool = False
     constrained: float = 0.0
-    """Which part of the features have a monotone constraint."""
+    """Fraction of features with a monotone constraint."""
 
 
 BASE = Option("none")
@@ -81,7 +81,7 @@ OPTIONS = (
     Option("`monotone`, a quarter of the features", constrained=0.25),
     Option("`monotone`, all features", constrained=1.0),
 )
-"""All that is measured, in the order of the page; the others are compared with the first."""
+"""All options in the order of the page; each is compared with the first."""
 QUERIES: dict[str, ExplainBy | None] = {
     "prediction": None,
     "explained, by feature": "feature",
@@ -100,21 +100,21 @@ class Task:
     new_columns: list[FloatArray]
 
     def with_option(self, option: Option, tables: int | None) -> tuple[Params, FloatArray | None]:
-        """Return the parameters, of as many tables, and the weights."""
-        some = {} if tables is None else {"tables": tables}
-        params = Params.parse({**self.params.model_dump(), **option.params, **some})
+        """Return the parameters, with another number of tables, and the sample weights."""
+        changes = {} if tables is None else {"tables": tables}
+        params = Params.parse({**self.params.model_dump(), **option.params, **changes})
         rng = np.random.default_rng(0)
         weight = rng.uniform(0.5, 1.5, len(self.label)) if option.weighted else None
         return params, weight
 
     def monotone(self, option: Option) -> tuple[int, ...]:
-        """Return the constraints: of some features, spread evenly."""
+        """Return constraints on evenly spread features."""
         count = sum(len(party.names) for party in self.parties)
         every = round(1 / option.constrained) if option.constrained else count + 1
         return tuple(int(j % every == every - 1) for j in range(count))
 
-    def federation(self, option: Option, tables: int | None) -> TrainingSpec:
-        """Return what all participants agree on."""
+    def make_training_spec(self, option: Option, tables: int | None) -> TrainingSpec:
+        """Return the training specification of all participants."""
         params, _ = self.with_option(option, tables)
         return TrainingSpec(
             protocol=PROTOCOL,
@@ -155,9 +155,9 @@ def task_of(data: str, rows: int | None = None) -> Task:
 
 
 def count(task: Task, option: Option, tables: int | None = None) -> Figures:
-    """Return the rounds and bytes of a training."""
-    federation = task.federation(option, tables)
-    return _counts(estimate_cost(federation, federation.make_plan(len(task.label))))
+    """Return the estimated rounds and bytes of a training run."""
+    training_spec = task.make_training_spec(option, tables)
+    return _counts(estimate_cost(training_spec, training_spec.make_plan(len(task.label))))
 
 
 def _counts(cost: CostEstimate | Cost) -> Figures:
@@ -194,7 +194,7 @@ def _check(what: str, counted: Figures, meters: Sequence[Meter], times: int = 1)
 
 
 def train_options(task: Task, tables: int, times: int) -> list[Figures]:
-    """Return what every option costs."""
+    """Return the cost of every option."""
     seconds: dict[str, list[float]] = {option.name: [] for option in OPTIONS}
     for _ in range(times):
         for option in OPTIONS:
@@ -206,30 +206,32 @@ def train_options(task: Task, tables: int, times: int) -> list[Figures]:
 
 
 def predict_options(task: Task, tables: int, times: int) -> list[Figures]:
-    """Return what predictions cost, explained or not; timed with a model of few tables."""
+    """Return the cost of predictions with and without explanations; time a model of few tables."""
     option = next(option for option in OPTIONS if option.explains)
     params, _ = task.with_option(option, tables)
     parts = train_federated(task.parties, task.label, params, PROTOCOL, explain="feature").parts
-    whole, few = (task.federation(option, number) for number in (None, tables))
+    full_spec, timed_spec = (task.make_training_spec(option, number) for number in (None, tables))
     found = []
     for name, explain in QUERIES.items():
-        counted = _counts(count_prediction(few, explain, NEW_ROWS))
+        counted = _counts(count_prediction(timed_spec, explain, NEW_ROWS))
         seconds = []
         for _ in range(times):
-            outcome, taken = predict_timed(few, parts, task.new_columns, explain, REPEATED)
+            outcome, process_seconds = predict_timed(
+                timed_spec, parts, task.new_columns, explain, REPEATED
+            )
             _check(f"{task.data}, {name}", counted, outcome.meters, REPEATED)
-            seconds.append(sum(taken) / REPEATED)
-        counted = _counts(count_prediction(whole, explain, NEW_ROWS))
+            seconds.append(sum(process_seconds) / REPEATED)
+        counted = _counts(count_prediction(full_spec, explain, NEW_ROWS))
         found.append({"option": name, **counted, "seconds": min(seconds)})
     return found
 
 
 def measure(task: Task, tables: int, times: int) -> Figures:
-    """Return all figures of a data set."""
+    """Return all results of a data set."""
     return {
         "data": task.data,
         "samples": len(task.label),
-        "features": len(task.federation(BASE, None).features),
+        "features": len(task.make_training_spec(BASE, None).features),
         "tables": task.params.tables,
         "depth": task.params.depth,
         "training": train_options(task, tables, times),
@@ -238,7 +240,7 @@ def measure(task: Task, tables: int, times: int) -> Figures:
 
 
 def main() -> int:
-    """Measure, keep the figures, print the section of the page."""
+    """Measure, write the results, and print the section of the page."""
     started = time.perf_counter()
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="300 rows, 2 tables")

@@ -1,10 +1,10 @@
-"""Rounds and bytes of the paper's components: counted on the wire, and by the paper's formulas.
+"""Rounds and bytes of the paper's components: metered, and by the paper's formulas.
 
     python benchmarks/paper_costs.py            one table of California Housing, four parties
     python benchmarks/paper_costs.py credit     one table of another data set
 
-The second table adds the paper's formulas up for all tables of its three experiments and compares
-them with the traffic that it prints (its Table IV).
+The second table sums the paper's formulas for all tables of its three experiments, and compares the
+sums with the traffic in the paper's Table IV.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WORD = 8
 
 
 class Experiment(NamedTuple):
-    """One of the paper's."""
+    """One of the paper's experiments."""
 
     tables: int
     depth: int
@@ -49,15 +49,16 @@ PAPER = {
 class Formulas:
     """Bytes of one table by the paper's text.
 
-    Nothing in it says how traffic is counted. What follows counts a value opened to all as one word
-    from each participant, and one opened to a single participant as a word from each other.
+    The paper does not define how it counts traffic. These formulas count a value opened to all as
+    one word from each participant, and a value opened to one participant as one word from each
+    other.
     """
 
     run: Experiment
 
     @property
     def nodes(self) -> int:
-        """How many nodes are split, on all levels."""
+        """Number of split nodes on all levels."""
         return (1 << self.run.depth) - 1
 
     multiply = PARTIES * 2 * WORD

@@ -1,4 +1,4 @@
-"""Predictions with parts that are there, explained or not: what they cost, and their time."""
+"""Cost and time of predictions with existing model parts, with and without explanations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from privet.spec.plan import ExplainBy
 
 @dataclass(frozen=True)
 class Predicting:
-    """Predictions of the same rows, again and again, as a program."""
+    """Program that predicts the same rows repeatedly."""
 
     query: PredictionQuery
     parties: tuple[str, ...]
@@ -26,13 +26,13 @@ class Predicting:
 
     @classmethod
     def by(
-        cls, federation: TrainingSpec, explain: ExplainBy | None, rows: int, times: int = 1
+        cls, training_spec: TrainingSpec, explain: ExplainBy | None, rows: int, times: int = 1
     ) -> Predicting:
-        """Return predictions with a whole model, for the label's holder."""
+        """Return a program that predicts with a complete model for the label holder."""
         query = PredictionQuery.for_label_holder(
-            federation, federation.params.tables, rows, explain
+            training_spec, training_spec.params.tables, rows, explain
         )
-        return cls(query, federation.parties, times)
+        return cls(query, training_spec.parties, times)
 
     def __call__(self, runtime: Runtime, data: tuple[ModelPart, FloatArray] | None) -> None:
         """Run as one participant, or as the dealer."""
@@ -42,21 +42,21 @@ class Predicting:
             answer_query(runtime, self.query, self.parties, part, columns, unit)
 
 
-def count_prediction(federation: TrainingSpec, explain: ExplainBy | None, rows: int) -> Cost:
+def count_prediction(training_spec: TrainingSpec, explain: ExplainBy | None, rows: int) -> Cost:
     """Return the rounds and bytes of a prediction."""
-    counter = CostCounter(len(federation.parties))
-    Predicting.by(federation, explain, rows)(counter, None)
+    counter = CostCounter(len(training_spec.parties))
+    Predicting.by(training_spec, explain, rows)(counter, None)
     return counter.total
 
 
 def predict_timed(
-    federation: TrainingSpec,
+    training_spec: TrainingSpec,
     parts: Sequence[ModelPart],
     columns: Sequence[FloatArray],
     explain: ExplainBy | None,
     times: int,
 ) -> tuple[Outcome, list[float]]:
-    """Predict as processes on loopback; return also the processor seconds of every process."""
-    program = Predicting.by(federation, explain, columns[0].shape[1], times)
-    names, inputs = federation.parties, list(zip(parts, columns, strict=True))
+    """Predict with processes on loopback; return the outcome and each process's seconds."""
+    program = Predicting.by(training_spec, explain, columns[0].shape[1], times)
+    names, inputs = training_spec.parties, list(zip(parts, columns, strict=True))
     return simulate_timed(program, len(names), inputs, network="loopback", names=names)

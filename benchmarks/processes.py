@@ -1,4 +1,4 @@
-"""Processes of this machine, as its system lists them: whose workers are which."""
+"""Worker processes of a coordinator, from /proc."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def workers_of(head: int) -> list[int]:
-    """Return the processes in which a head's workers are, and nothing else that it has started.
+def workers_of(coordinator: int) -> list[int]:
+    """Return the worker processes of a coordinator, without its other child processes.
 
-    They are copies of a server that it has for that, or it has started them itself.
+    They are children of its fork server, or spawned by the coordinator itself.
     """
     children: dict[int, list[int]] = {}
     for process, parent in _parents():
         children.setdefault(parent, []).append(process)
     found = []
-    for child in children.get(head, ()):
+    for child in children.get(coordinator, ()):
         with contextlib.suppress(OSError):
             command = Path(f"/proc/{child}/cmdline").read_bytes()
             if b"multiprocessing.forkserver" in command:
@@ -27,12 +27,12 @@ def workers_of(head: int) -> list[int]:
 
 
 def is_there(process: int) -> bool:
-    """Tell whether a process is there, and not over."""
+    """Return whether a process exists and has not ended."""
     return process in dict(_parents())
 
 
 def _parents() -> Iterator[tuple[int, int]]:
-    """Yield all processes that are not over, each with its parent."""
+    """Yield all processes that have not ended, with their parents."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended
             state, parent = path.read_text().rpartition(")")[2].split()[:2]

@@ -1,4 +1,4 @@
-"""The two secure protocols side by side, with the paper's parameters and four parties.
+"""Comparison of the two secure protocols, with the paper's parameters and four parties.
 
     python benchmarks/protocols.py traffic           one California table by each, and the ratio
     python benchmarks/protocols.py steps             what each step of a masked table costs
@@ -24,7 +24,7 @@ PARTIES = 4
 
 
 class Printed(NamedTuple):
-    """One of the paper's experiments, and what it prints (its Table IV)."""
+    """One of the paper's experiments, with its printed results (Table IV)."""
 
     tables: int
     depth: int
@@ -54,7 +54,7 @@ def train(data: str, protocol: str, tables: int, network: str) -> Report:
 
 
 def traffic() -> None:
-    """Print what one table of California takes by each protocol, scaled to 50."""
+    """Print the traffic of one table of California for each protocol, scaled to 50."""
     tables = {"paper": 1, "masked": 2}
     reports = {name: train("california", name, count, "memory") for name, count in tables.items()}
     print("California, per table\n")
@@ -93,7 +93,7 @@ STEPS = (
 
 
 def steps(data: str = "california") -> None:
-    """Print what each step of one table costs, on loopback."""
+    """Print the cost of each step of one table on loopback."""
     loaded = load_dataset(data)
     rows, _ = split_rows(loaded.frame, 0.2, 0)
     assert rows.label is not None
@@ -116,7 +116,7 @@ def steps(data: str = "california") -> None:
 
 
 def time(names: list[str]) -> None:
-    """Print how long whole trainings take."""
+    """Print the time of complete training runs."""
     print("\nmasked, whole trainings, four parties and the dealer as processes on this machine\n")
     head = ("network", "seconds", "setup", "online", "offline", "MB online", "rounds", "same tests")
     print(f"{'':16}" + "".join(f"{h:>12}" for h in head) + f"{'paper: s':>10}{'faster':>8}")
@@ -146,7 +146,7 @@ def time(names: list[str]) -> None:
 
 
 def main() -> None:
-    """Run what was asked for."""
+    """Run the requested measurements."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     choices = ["traffic", "steps", "time", "all"]
     parser.add_argument("what", choices=choices, nargs="?", default="all")

@@ -1,8 +1,8 @@
-"""Public tables beyond the paper's, as data sets: to try what holds on those on others too.
+"""Public data sets in addition to the paper's.
 
-`adult`, `bank` and both of `dry-bean` are read from the folder `raw` in PRIVET_DATA, as their
-publishers have them; the others come with scikit-learn. A name that ends with a number is of so
-many classes. Text becomes codes, in the order of the alphabet; what is empty or `?` is missing.
+`adult`, `bank` and both of `dry-bean` are read in their published form from the folder `raw` in
+PRIVET_DATA; the others come with scikit-learn. A number at the end of a name is the class count.
+Text becomes alphabetical codes; empty cells and `?` are missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from privet.errors import UnavailableError
 
 @cache
 def load(name: str) -> DataSet:
-    """Return a data set of the paper's, or of the others."""
+    """Return a data set by name."""
     return _LOADERS[name]() if name in _LOADERS else load_dataset(name)
 
 
@@ -48,7 +48,7 @@ def _bank() -> DataSet:
 
 
 def _dry_bean() -> DataSet:
-    """Return the two commonest kinds, which look much alike."""
+    """Return the two most common classes, which are similar."""
     table = _raw("dry_bean.csv.gz")
     table = table[table["Class"].isin(["DERMASON", "SIRA"])]
     features = table.drop(columns=["Bean ID", "Class"])
@@ -63,7 +63,7 @@ def _classes(name: str, features: Any, positive: Any) -> DataSet:
 
 
 def _dry_bean_7() -> DataSet:
-    """Return all kinds."""
+    """Return all classes."""
     table = _raw("dry_bean.csv.gz")
     codes, names = table["Class"].factorize(sort=True)
     features = table.drop(columns=["Bean ID", "Class"])
@@ -145,5 +145,5 @@ _LOADERS: dict[str, Callable[[], DataSet]] = {
     "digits": _digits,
 }
 OTHERS = tuple(_LOADERS)
-"""Of numbers, and of two classes."""
+"""Names of regressions and of data sets with two classes."""
 _LOADERS |= {"digits-10": _digits_10, "dry-bean-7": _dry_bean_7, "made-5": _made_5}

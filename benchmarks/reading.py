@@ -1,10 +1,10 @@
-"""How long reading a table takes, and how much memory: Parquet, CSV and CSV in gzip.
+"""Time and memory of reading an input table: Parquet, CSV and CSV in gzip.
 
     python benchmarks/reading.py                     10,000,000 rows of 20 numbers: 3.2 GB of disk
     python benchmarks/reading.py 1000000 20          fewer
 
-Each file is read twice by a process of its own: once batch by batch, which shows what reading
-itself holds, and once into a frame, which has 8 bytes a cell.
+A subprocess reads each file twice: once by batches, which shows the memory of reading itself, and
+once into a frame with 8 bytes a cell.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WRITTEN_AT_ONCE = 500_000
 
 
 def tables(rows: int, columns: int) -> Iterator[pa.Table]:
-    """Make a table in pieces: every fourth column has whole numbers, the others fractions."""
+    """Yield a table in batches: every fourth column contains integers, the others floats."""
     rng = np.random.default_rng(0)
     for start in range(0, rows, WRITTEN_AT_ONCE):
         n = min(WRITTEN_AT_ONCE, rows - start)
@@ -43,7 +43,7 @@ def tables(rows: int, columns: int) -> Iterator[pa.Table]:
 
 
 def write_parquet(path: Path, rows: int, columns: int) -> None:
-    """Write a Parquet file, a row group a piece."""
+    """Write a Parquet file with a row group for each batch."""
     writer = None
     for table in tables(rows, columns):
         writer = writer or pq.ParquetWriter(path, table.schema)
@@ -68,7 +68,7 @@ WRITERS: dict[str, Callable[[Path, int, int], None]] = {
 
 
 def read(path: Path, rows: int, keep: bool) -> None:
-    """Look at all batches, or read the table into a frame, and print what it took."""
+    """Read all batches, or the table into a frame, and print time and memory."""
     started = time.perf_counter()
     if keep:
         assert read_frame(path).n_samples == rows
@@ -76,9 +76,9 @@ def read(path: Path, rows: int, keep: bool) -> None:
         source = open_source(path)
         assert sum(batch.num_rows for batch in source.iter_batches(source.list_columns())) == rows
     seconds = time.perf_counter() - started
-    what = "into a frame" if keep else "looked at"
+    label = "into a frame" if keep else "looked at"
     print(
-        f"{path.name:<14} {what:<20} {seconds:7.1f} s  {rows / seconds:12,.0f} rows/s  "
+        f"{path.name:<14} {label:<20} {seconds:7.1f} s  {rows / seconds:12,.0f} rows/s  "
         f"{measure_peak_rss_mb():7,.0f} MB at the peak"
     )
 
@@ -92,14 +92,14 @@ def main(rows: int = 10_000_000, columns: int = 20) -> None:
             if free < 20 * rows * columns:
                 sys.exit(f"{folder} has {free:,} bytes left: set TMPDIR, or ask for fewer rows")
             path = Path(folder) / name
-            apart("write", path, rows, columns)
+            run_separately("write", path, rows, columns)
             print(f"{name:<14} {path.stat().st_size / 1e6:,.0f} MB", flush=True)
-            apart("read", path, rows, 0)
-            apart("read", path, rows, 1)
+            run_separately("read", path, rows, 0)
+            run_separately("read", path, rows, 1)
 
 
-def apart(action: str, path: Path, rows: int, number: int) -> None:
-    """Do it in a process of its own, whose memory is then that of nothing else."""
+def run_separately(action: str, path: Path, rows: int, number: int) -> None:
+    """Run an action in a subprocess, so that its peak memory is separate."""
     command = [sys.executable, __file__, action, str(path), str(rows), str(number)]
     subprocess.run(command, check=True)  # noqa: S603
 

@@ -1,4 +1,4 @@
-"""How the time of plaintext training grows with samples, features and tables.
+"""Growth of the plaintext training time with samples, features and tables.
 
 Each series doubles one of the three and prints the seconds a unit of work (a sample, feature and
 table), which are flat where the cost is linear. Small sizes pay a fixed cost per table.

@@ -1,14 +1,15 @@
-"""Whether `masked` chooses the reference's tests, and how close candidates are where it does not.
+"""Comparison of the splits of `masked` with those of the reference, and the gaps of candidates.
 
     python -m benchmarks.same_tests [DATA ...] [--seeds 10] [--other-seeds 3] [--quick]
 
 Trains by `masked`, four participants as threads of this process, on several splits into training
 and test rows: the paper's data sets with its parameters, others with those of Credit. Then the
-reference follows: level by level it scores all candidates on the nodes that `masked` made, and
-goes on by the test that `masked` chose. Two tests that part all training rows alike are the same.
+reference replays the training run: at each level it scores all candidates on the nodes of `masked`,
+and continues with the split that `masked` chose. Two splits are equal if they divide all training
+rows in the same way.
 
-Rounding may confuse candidates whose scores agree to 3e-6 of themselves. The program ends with 1 if
-a test was chosen whose score is further from the best. `ties.py` shows where the rounding is.
+Rounding can swap candidates whose relative score difference is below 3e-6. The exit code is 1 if a
+chosen split has a score further from the best. `ties.py` measures the rounding errors.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from privet.data.partition import split_frame, split_rows
 
 NAME = "same-tests"
 CLOSE = 3e-6
-"""Candidates whose scores differ by a smaller share of the best may be confused by rounding."""
+"""Relative score difference below which rounding can swap candidates."""
 _EQUAL = 1e-9
-"""Tests that part rows alike have equal scores, but for the last bits of float64."""
+"""Relative difference of scores of equal splits, from the last bits of float64."""
 _SIZES = {name: (printed.tables, printed.depth) for name, printed in PAPER.items()}
 _OTHER_SIZES = _SIZES["credit"]
 _PARTIES = 4
@@ -48,21 +49,21 @@ Test = tuple[int, int]
 
 @dataclass(frozen=True)
 class Level:
-    """One level of a table that was trained."""
+    """One level of a trained table."""
 
     data: str
     seed: int
     table: int
     level: int
     runner_up: float
-    """How far the second best candidate's score is from the best, as a share of it."""
+    """Relative gap of the second best candidate's score to the best."""
     chosen: float
-    """How far the score of the chosen test is: 0 where it is the reference's."""
+    """Relative gap of the chosen split's score; 0 if it is the reference's."""
     differs: bool
 
 
 def levels_of(data: str, seed: int, params: Params, rows: int = 0) -> Iterator[Level]:
-    """Train on one split; yield what the reference makes of every level."""
+    """Train on one split; yield the reference's judgement of every level."""
     frame, _ = split_rows(load(data).frame, 0.2, seed)
     if rows:
         frame = frame.take(np.arange(min(rows, frame.n_samples)))
@@ -80,7 +81,7 @@ def levels_of(data: str, seed: int, params: Params, rows: int = 0) -> Iterator[L
 def follow(
     model: Model, buckets: BucketArray, label: FloatArray, params: Params
 ) -> Iterator[tuple[tuple[int, int], tuple[float, float, bool]]]:
-    """Train by the reference, but with the tests of a model; yield its view of each of them."""
+    """Train the reference with the splits of a model; yield its judgement of each split."""
     objective = params.objective
     target = objective.make_targets(label)
     score = np.repeat(params.compute_initial_scores(label)[:, None], target.shape[1], axis=1)
@@ -103,7 +104,7 @@ def follow(
 
 
 def judge(scores: FloatArray, buckets: BucketArray, test: Test) -> tuple[float, float, bool]:
-    """Return how far the second best score and the chosen one are from the best; if it differs."""
+    """Return the gaps of the second best and the chosen score, and whether the split differs."""
     order = np.argsort(scores, axis=None, kind="stable")
     best = _test(order[0], scores)
     if scores[best] == 0.0:  # nothing is left to learn, and all candidates are equal
@@ -126,7 +127,7 @@ def _test(place: int, scores: FloatArray) -> Test:
 
 
 def _alike(buckets: BucketArray, one: Test, other: Test) -> bool:
-    """Tell whether two tests part all rows alike, whichever side is called left."""
+    """Return whether two splits divide all rows in the same way, up to swapped sides."""
     same = (buckets[one[0]] <= one[1]) == (buckets[other[0]] <= other[1])
     return bool(same.all() or not same.any())
 
@@ -146,7 +147,7 @@ def summary(levels: Sequence[Level]) -> Figures:
 
 
 def main() -> int:
-    """Measure, keep the figures, print the section of the page."""
+    """Measure, write the results, and print the section of the page."""
     started = time.perf_counter()
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", nargs="*", default=[*_SIZES, *OTHERS])
@@ -154,9 +155,9 @@ def main() -> int:
     parser.add_argument("--other-seeds", type=int, default=3, help="splits of the others")
     parser.add_argument("--quick", action="store_true", help="500 rows, 2 tables, one seed")
     arguments = parser.parse_args()
-    sets, every = [], []
+    sets, all_levels = [], []
     for name in arguments.data:
-        began = time.perf_counter()
+        set_started = time.perf_counter()
         tables, depth = _SIZES.get(name, _OTHER_SIZES)
         seeds, rows = arguments.seeds if name in _SIZES else arguments.other_seeds, 0
         if arguments.quick:
@@ -164,21 +165,21 @@ def main() -> int:
         task = load(name).task
         params = Params(task=task, tables=tables, depth=depth, buckets=32, learning_rate=1.0)
         levels = [level for seed in range(seeds) for level in levels_of(name, seed, params, rows)]
-        every += levels
-        about = {"data": name, "seeds": seeds, "tables": tables, "depth": depth}
-        sets.append({**about, **summary(levels), "seconds": time.perf_counter() - began})
+        all_levels += levels
+        settings = {"data": name, "seeds": seeds, "tables": tables, "depth": depth}
+        sets.append({**settings, **summary(levels), "seconds": time.perf_counter() - set_started})
         print(sets[-1], flush=True)
-    whole = summary(every)
+    total = summary(all_levels)
     figures = {
         "close": CLOSE,
         "run_seconds": time.perf_counter() - started,
         "sets": sets,
-        "all": whole,
-        "differing": [asdict(level) for level in every if level.differs],
+        "all": total,
+        "differing": [asdict(level) for level in all_levels if level.differs],
     }
     path = results(arguments.quick) / f"{NAME}.json"
     print(wrapped(section(keep(path, figures, "make bench-same-tests"))))
-    return 1 if whole["too_far"] else 0
+    return 1 if total["too_far"] else 0
 
 
 def section(figures: Figures) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""One California tree by SecretFlow's SGB, of which the homomorphic work alone, beside our table.
+"""The homomorphic work of one California tree by SecretFlow's SGB, compared with a Privet table.
 
     make bench-secretflow
 
@@ -7,10 +7,11 @@ or, with an environment for `sf-heu`, whose newest wheels are for Python 3.10:
     python3.10 -m venv .venv-heu; .venv-heu/bin/pip install sf-heu==0.6.0b0
     python -m benchmarks.secretflow --heu .venv-heu/bin/python [--quick]
 
-Both sides have the same rows, buckets and participants. `benchmarks/homomorphic.py` does SGB's
-encrypting, adding and decrypting, and nothing else of it: no Ray, no messages, no splitting. Ours
-is the whole protocol, five processes over TLS on loopback: processor time of all of them together,
-for one more table. Writes docs/results/secretflow.json (a quick run writes to build/quick).
+Both sides have the same rows, buckets and participants. `benchmarks/homomorphic.py` performs only
+SGB's encryption, addition and decryption, without Ray, messages and splitting. Privet runs the
+complete protocol with five processes over TLS on loopback; the result is the processor time of all
+processes for one more table. Writes docs/results/secretflow.json (a quick run writes to
+build/quick).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ NAME = "secretflow"
 
 
 def main() -> int:
-    """Measure both sides, keep the figures, and print the section of the page."""
+    """Measure both sides, write the results, and print the section of the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--heu", default=".venv-heu/bin/python", help="a Python that has sf-heu")
     parser.add_argument("--tables", type=int, default=10, help="of ours, to average over")
@@ -64,7 +65,7 @@ def main() -> int:
 
 
 def _california(samples: int) -> tuple[list[BucketedColumns], FloatArray, Params]:
-    """Return the training rows as four participants have them, and the paper's parameters."""
+    """Return the training rows of four participants, the label, and the paper's parameters."""
     rows, _ = split_rows(load_dataset("california").frame, 0.2, 0)
     if samples:
         rows = rows.take(np.arange(samples))
@@ -80,12 +81,12 @@ def _california(samples: int) -> tuple[list[BucketedColumns], FloatArray, Params
 def _sgb(
     heu: str, parties: list[BucketedColumns], label: FloatArray, params: Params
 ) -> Figures | None:
-    """Return what the homomorphic work of a tree takes, or None, having said why."""
+    """Return the cost of a tree's homomorphic work, or print the error and return None."""
     target = params.objective.make_targets(label)
     g, h = params.objective.compute_gradients(
         np.repeat(params.compute_initial_scores(label)[:, None], target.shape[1], axis=1), target
     )
-    # A ciphertext's numbers are bounded: the label holder scales derivatives, as SGB does.
+    # Numbers in a ciphertext are bounded: the label holder scales both vectors, as SGB does.
     g /= np.abs(g).max()
     arrays: dict[str, Any] = {"n_buckets": params.buckets, "depth": params.depth}
     arrays["derivatives"] = np.stack((g[0], h[0]), axis=1)
@@ -98,17 +99,17 @@ def _sgb(
         np.savez(path, **arrays)
         script = Path(homomorphic.__file__)
         try:
-            done = subprocess.run(  # noqa: S603
+            process = subprocess.run(  # noqa: S603
                 [heu, str(script), str(path)], capture_output=True, text=True, check=False
             )
         except OSError as error:
             print(f"{heu} does not start: {error}. {_ADVICE}", file=sys.stderr)
             return None
-    if done.returncode:
-        advice = f". {_ADVICE}" if done.returncode == homomorphic.MISSING else ""
-        print(f"{done.stderr.strip()}{advice}", file=sys.stderr)
+    if process.returncode:
+        advice = f". {_ADVICE}" if process.returncode == homomorphic.MISSING else ""
+        print(f"{process.stderr.strip()}{advice}", file=sys.stderr)
         return None
-    found: Figures = json.loads(done.stdout.splitlines()[-1])
+    found: Figures = json.loads(process.stdout.splitlines()[-1])
     return found
 
 
@@ -120,7 +121,7 @@ _ADVICE = (
 
 
 def _tree(buckets: np.ndarray, g: FloatArray, h: FloatArray, params: Params) -> IndexArray:
-    """Return every row's node at each level of an ordinary tree: each node has its own test."""
+    """Return every row's node at each level of a tree with a split at each node."""
     node = np.zeros(g.shape[1], dtype=np.intp)
     everything = np.ones(len(node), dtype=np.bool_)
     levels = []
@@ -145,11 +146,13 @@ def _tree(buckets: np.ndarray, g: FloatArray, h: FloatArray, params: Params) -> 
 def _ours(
     parties: list[BucketedColumns], label: FloatArray, params: Params, tables: int
 ) -> Figures:
-    """Return what one more table takes by `masked`, and what is done once."""
+    """Return the cost of one more table by `masked`, and of the setup."""
     found = []
     for count in (1, 1 + tables):
-        more = params.model_copy(update={"tables": count})
-        federated, seconds = train_timed(parties, label, more, "masked", network="loopback")
+        changed_params = params.model_copy(update={"tables": count})
+        federated, seconds = train_timed(
+            parties, label, changed_params, "masked", network="loopback"
+        )
         assert len(seconds) == PARTIES + 1
         meters = federated.program_result.meters
         traffic, rounds = (

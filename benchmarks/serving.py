@@ -1,14 +1,14 @@
-"""How fast `privet serve` answers: single rows and batches of 1,000, on loopback and at 5 ms.
+"""Throughput and latency of `privet serve`: single rows and batches of 1,000, loopback and 5 ms.
 
     python benchmarks/serving.py [--seconds 5] [--networks loopback,5ms] [--dealers 1] [--rows]
 
-A dealer, or three, and three participants serve Breast Cancer (10 tables of depth 3) as processes
-over TLS, and clients in threads ask the recipient over HTTP; with --rows, the recipient's columns
-come with the request. At 5 ms, all traffic passes an emulated link of 100 Mbit/s.
+One or three dealers and three participants serve Breast Cancer (10 tables of depth 3) as processes
+over TLS. Clients in threads send HTTP requests to the recipient; with --rows, requests contain the
+recipient's columns. At 5 ms, all traffic passes an emulated link of 100 Mbit/s.
 
-"cpu ms" is the computing of all roles, but not of the clients, for one request. It tells more than
-seconds do where the machine is not ours alone. The goals, on two cores and loopback: 1,500 single
-rows a second to 64 clients, 100 to one, and a p99 below 5 times the median.
+"cpu ms" is the computing time of all roles for one request, without the clients; it is more
+reliable than wall-clock time on a shared machine. The goals on two cores and loopback: 1,500 single
+rows a second for 64 clients, 100 for one client, and a p99 below 5 times the median.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ COLUMNS = (
 
 
 class Served(NamedTuple):
-    """A service that runs."""
+    """A running service."""
 
     port: int
     processes: list[subprocess.Popen[str]]
@@ -53,7 +53,7 @@ class Served(NamedTuple):
 
 @contextlib.contextmanager
 def serving(local: LocalFederation, delay: float | None) -> Iterator[Served]:
-    """Run all roles of a service, and yield where it is asked."""
+    """Run all roles of a service; yield its port and processes."""
     with contextlib.ExitStack() as stack:
         if delay is not None:
             stack.enter_context(_behind_a_link(local, delay))
@@ -71,10 +71,10 @@ def serving(local: LocalFederation, delay: float | None) -> Iterator[Served]:
                 subprocess.Popen(command, stderr=subprocess.PIPE, text=True)  # noqa: S603
             )
             stack.callback(processes[name].kill)
-        said = processes[local.recipient].stderr
-        assert said is not None
+        events = processes[local.recipient].stderr
+        assert events is not None
         port = 0
-        for line in said:
+        for line in events:
             event = json.loads(line)
             port = event.get("port", port) if event["event"] == "http" else port
             if event["event"] == "serving":
@@ -91,46 +91,46 @@ def _real_addresses(local: LocalFederation) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _behind_a_link(local: LocalFederation, delay: float) -> Iterator[None]:
-    """Let everybody listen elsewhere, and put the relay's doors where the job says they are."""
+    """Move all members to other addresses, and let the relay listen on those of the job."""
     job = Job.read(local.job_path)
     with contextlib.ExitStack() as stack:
-        doors = [
+        listeners = [
             stack.enter_context(listen(*parse_address(job.get_entry(name).address)))
             for name in local.member_names
         ]
-        real = {}
-        with contextlib.ExitStack() as free:
+        real_addresses = {}
+        with contextlib.ExitStack() as reserved:
             for name in local.member_names:
-                host, port = free.enter_context(listen()).getsockname()[:2]
-                real[name] = f"{host}:{port}"
-        (local.folder / "real.json").write_text(json.dumps(real))
+                host, port = reserved.enter_context(listen()).getsockname()[:2]
+                real_addresses[name] = f"{host}:{port}"
+        (local.folder / "real.json").write_text(json.dumps(real_addresses))
         for name in local.party_names:
             path = local.folder / name / "party.toml"
-            path.write_text(f'listen = "{real[name]}"\n{path.read_text()}')
+            path.write_text(f'listen = "{real_addresses[name]}"\n{path.read_text()}')
         routes = [
-            Route(door, parse_address(real[name]), 0, 0)
-            for door, name in zip(doors, local.member_names, strict=True)
+            Route(listener, parse_address(real_addresses[name]), 0, 0)
+            for listener, name in zip(listeners, local.member_names, strict=True)
         ]
         stack.enter_context(emulate_links(routes, [EmulatedLink(delay, 100e6 / 8)]))
         yield
 
 
-def ask(port: int, body: str, size: int, until: float) -> list[float]:
-    """Ask again and again until a time; return how long each answer took."""
+def ask(port: int, body: str, size: int, deadline: float) -> list[float]:
+    """Send requests until a deadline; return the latency of each."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    taken = []
-    while time.perf_counter() < until:
+    latencies = []
+    while time.perf_counter() < deadline:
         started = time.perf_counter()
         connection.request("POST", "/predict", body, {"Content-Type": "application/json"})
         answer = json.loads(connection.getresponse().read())
         assert len(answer["predictions"]) == size, answer
-        taken.append(time.perf_counter() - started)
+        latencies.append(time.perf_counter() - started)
     connection.close()
-    return taken
+    return latencies
 
 
 def computing(service: Served) -> float:
-    """Return the seconds of computing that all roles took so far."""
+    """Return the total computing seconds of all roles so far."""
     total = 0.0
     for process in service.processes:
         fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -139,7 +139,7 @@ def computing(service: Served) -> float:
 
 
 def bodies(local: LocalFederation, ids: list[str], size: int, *, with_rows: bool) -> str:
-    """Return a request for so many rows: their ids, or the recipient's columns, too."""
+    """Return a request body for a number of rows: ids, or inline rows."""
     if not with_rows:
         return json.dumps({"ids": [ids[k % len(ids)] for k in range(size)]})
     frame = read_frame(local.folder / local.recipient / "train.csv", id="id", label="label")
@@ -149,51 +149,51 @@ def bodies(local: LocalFederation, ids: list[str], size: int, *, with_rows: bool
 
 
 def main() -> None:
-    """Run all of it."""
+    """Measure all combinations."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=5.0, help="of every measurement")
     parser.add_argument("--networks", default=",".join(DELAYS))
     parser.add_argument("--dealers", type=int, default=1, choices=(1, 3))
     parser.add_argument("--rows", action="store_true", help="ask with the recipient's columns")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     data = load_dataset("breast-cancer")
     rows, new = split_rows(data.frame, 0.2, 0)
     with tempfile.TemporaryDirectory(prefix="privet-serving-") as folder:
-        local = LocalFederation(Path(folder), n_dealers=given.dealers)
+        local = LocalFederation(Path(folder), n_dealers=arguments.dealers)
         local.write_tables(rows, new)
         params = {"tables": 10, "depth": 3, "learning_rate": 1.0}
         local.write_configuration(data.task, params)
-        for name, ended in local.run_command("train").items():
-            assert not ended.return_code, f"{name}: {ended.stderr}"
+        for name, process in local.run_command("train").items():
+            assert not process.return_code, f"{name}: {process.stderr}"
         assert rows.ids is not None
         ids = rows.ids.tolist()
         print("".join(f"{title:>12}" for title in COLUMNS))
-        for network in given.networks.split(","):
+        for network in arguments.networks.split(","):
             with serving(local, DELAYS[network]) as service:
                 for clients, size in ((1, 1), (16, 1), (64, 1), (1, 1000), (8, 1000)):
-                    body = bodies(local, ids, size, with_rows=given.rows)
+                    body = bodies(local, ids, size, with_rows=arguments.rows)
                     cells: tuple[str, ...] = (network, f"{clients}", f"{size}")
-                    cells += measured(service, body, clients, size, given.seconds)
+                    cells += measured(service, body, clients, size, arguments.seconds)
                     print("".join(f"{cell:>12}" for cell in cells), flush=True)
 
 
 def measured(
     service: Served, body: str, clients: int, size: int, seconds: float
 ) -> tuple[str, ...]:
-    """Ask for a while; return what is told of it."""
+    """Send requests for a while; return the cells of the row."""
     ask(service.port, body, size, time.perf_counter() + 0.2)  # to warm up
-    before, until = computing(service), time.perf_counter() + seconds
+    computing_before, deadline = computing(service), time.perf_counter() + seconds
     with ThreadPoolExecutor(clients) as pool:
-        found = list(pool.map(lambda _: ask(service.port, body, size, until), range(clients)))
-    taken = np.concatenate(found)
-    median, late = np.quantile(taken, (0.5, 0.99))
+        found = list(pool.map(lambda _: ask(service.port, body, size, deadline), range(clients)))
+    latencies = np.concatenate(found)
+    median, late = np.quantile(latencies, (0.5, 0.99))
     return (
-        f"{len(taken) / seconds:.1f}",
-        f"{len(taken) * size / seconds:.0f}",
+        f"{len(latencies) / seconds:.1f}",
+        f"{len(latencies) * size / seconds:.0f}",
         f"{1000 * median:.1f}",
         f"{1000 * late:.1f}",
         f"{late / median:.1f}",
-        f"{1000 * (computing(service) - before) / len(taken):.2f}",
+        f"{1000 * (computing(service) - computing_before) / len(latencies):.2f}",
     )
 
 

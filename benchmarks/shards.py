@@ -1,10 +1,10 @@
-"""What rows in shards take: `privet train` of two participants, with workers in processes.
+"""Cost of sharded training: `privet train` of two participants with worker processes.
 
     python -m benchmarks.shards [--rows 200000] [--shards 1 2 4] [--grow]
 
-Made rows of 20 features, a regression, tables of depth 5, everybody's workers as processes of this
-machine: as many as there are shards, of each participant and of the dealer. With `--grow` rows grow
-with shards. Beside it CatBoost in the clear, on the same rows with trees of the same kind.
+Synthetic rows of 20 features, a regression, tables of depth 5. Each participant and the dealer has
+a local worker process for each shard. With `--grow` rows grow with shards. For comparison, CatBoost
+in plaintext on the same rows with symmetric trees.
 
 Writes docs/results/shards.json (of other rows or shards: build/quick).
 """
@@ -44,7 +44,7 @@ PARTIES = ("bank", "shop")
 
 
 def columns_of(rows: int, features: int) -> tuple[FloatArray, FloatArray]:
-    """Return made columns, and a label that depends on some of them."""
+    """Return synthetic columns, and a label that depends on some of them."""
     rng = np.random.default_rng(rows)
     x = rng.normal(size=(features, rows))
     return x, 2 * x[0] + x[1] * x[2] + np.abs(x[-1]) + 0.3 * rng.normal(size=rows)
@@ -59,7 +59,7 @@ def prepare(
     tables: int = TABLES,
     cluster: str = "",
 ) -> LocalFederation:
-    """Write the files of a federation; everybody's workers are where `cluster` says."""
+    """Write the files of a federation with a `[cluster]` section for all members."""
     params = {"tables": tables, "depth": DEPTH, "masks": '"lattice"'}
     local = LocalFederation(folder, PARTIES)
     _write(local, x, label if task == "regression" else (label > np.median(label)).astype(int))
@@ -80,7 +80,7 @@ def command(local: LocalFederation, name: str) -> list[str]:
 
 
 def measure(rows: int, shards: int) -> dict[str, Any]:
-    """Train once, as processes; return what that took, and whether tests are the reference's."""
+    """Train once with processes; return the cost, and the count of the reference's splits."""
     x, label = columns_of(rows, FEATURES)
     with tempfile.TemporaryDirectory(prefix="privet-shards-") as folder:
         cluster = f"local = {shards}\n" if shards > 1 else ""
@@ -111,7 +111,7 @@ def measure(rows: int, shards: int) -> dict[str, Any]:
 
 
 def _reference(x: FloatArray, label: FloatArray) -> Any:
-    """Return what training in the clear gives."""
+    """Return the model of plaintext training."""
     from privet.boosting.binning import bucket_columns
 
     half = len(x) // 2
@@ -135,7 +135,7 @@ def _write(local: LocalFederation, x: FloatArray, label: FloatArray) -> None:
 
 
 def run(local: LocalFederation, command: Callable[[str], list[str]]) -> list[tuple[str, float]]:
-    """Run all roles by their commands; return the recipient's events, with when they were."""
+    """Run the commands of all roles; return the recipient's events with their times."""
     running = {
         name: subprocess.Popen(  # noqa: S603
             command(name),
@@ -168,26 +168,26 @@ def in_the_clear(rows: int) -> float:
 
 
 def main() -> int:
-    """Measure, keep the figures, print the section of the page."""
+    """Measure, write the results, and print the section of the page."""
     started = time.perf_counter()
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rows", type=int, default=ROWS, help="how many rows are made")
     parser.add_argument("--shards", type=int, nargs="+", default=SHARDS)
     parser.add_argument("--grow", action="store_true", help="so many rows for each shard")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     runs = []
-    for shards in chosen.shards:
-        runs.append(measure(chosen.rows * (shards if chosen.grow else 1), shards))
+    for shards in arguments.shards:
+        runs.append(measure(arguments.rows * (shards if arguments.grow else 1), shards))
         print(runs[-1], flush=True)
     figures: Figures = {
         "runs": runs,
-        "grow": chosen.grow,
-        "clear_seconds": in_the_clear(chosen.rows),
+        "grow": arguments.grow,
+        "clear_seconds": in_the_clear(arguments.rows),
         "cores": os.cpu_count(),
         "run_seconds": time.perf_counter() - started,
     }
-    usual = (chosen.rows, chosen.shards, chosen.grow) == (ROWS, SHARDS, False)
-    path = results(not usual) / f"{NAME}.json"
+    is_default = (arguments.rows, arguments.shards, arguments.grow) == (ROWS, SHARDS, False)
+    path = results(not is_default) / f"{NAME}.json"
     print(wrapped(section(keep(path, figures, "make bench-shards"))))
     return 0
 

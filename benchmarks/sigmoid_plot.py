@@ -1,9 +1,9 @@
-"""Draw where the paper's sigmoid leaves the true one: docs/figures/sigmoid.svg.
+"""Plot of the error of the paper's sigmoid: docs/figures/sigmoid.svg.
 
     python benchmarks/sigmoid_plot.py
 
-The power form is evaluated in floating point, with the paper's 20 Newton iterations where it says
-so; tests/protocols/paper/test_components.py holds the protocol to the same curve.
+The power form is evaluated in floating point, with the paper's 20 Newton iterations;
+tests/protocols/paper/test_components.py compares the protocol with the same curve.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "sigmoid.svg"
 
 
 def reciprocal(y: FloatArray, start_bits: int) -> FloatArray:
-    """Newton's reciprocal after 20 iterations."""
+    """Return the reciprocal after 20 Newton iterations."""
     z = np.full_like(y, 2.0**-start_bits)
     for _ in range(20):
         z = z * (2 - y * z)
@@ -40,7 +40,7 @@ def power(x: FloatArray, squarings: int) -> FloatArray:
 
 
 def symmetric(x: FloatArray, squarings: int) -> FloatArray:
-    """Return what SecSigmoid computes."""
+    """Return the function that SecSigmoid computes."""
     a, b = power(x / 2, squarings), power(-x / 2, squarings)
     return a * reciprocal(a + b, 12)
 

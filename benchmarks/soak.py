@@ -1,19 +1,19 @@
-"""For long: a service that is disturbed and looked at, and memory that must not grow.
+"""Soak tests: a service with failing processes, and memory that must not grow.
 
     python -m benchmarks.soak [--minutes 5] [--every 60] [--clients 8] [--pause 0] [--dealers 1]
     python -m benchmarks.soak --batches 10000
     python -m benchmarks.soak --tables 1000
 
-The first has a random process of a running service killed, frozen for a while or terminated every
-so many seconds, and started again. It is good if no answer was wrong, if the only others were 503
-or, while the recipient itself was gone, none, if the service was up within 10 s of the restart, and
-if no process grew from one look to the last as long as it lived.
+The first command kills, freezes or terminates a random process of a running service at regular
+intervals, and restarts it. It passes if all answers are correct or 503 (or missing while the
+recipient is down), if the service is ready within 10 s of a restart, and if the memory of no
+process grows between its first and last sample.
 
-The second leaves all in peace, and looks at the memory of every process after each tenth of so many
-batches; the third does the same in a training. Each is good if no process grew from the second
-tenth to the last: by no more than a megabyte, and in a training sixteen.
+The second command runs without failures, and samples the memory of every process after each tenth
+of the batches; the third does the same in a training run. They pass if no process grows from the
+second tenth to the last by more than one megabyte, or sixteen in a training run.
 
-With `--keep`, figures go to docs/results/soak.json, beside those of the other two.
+With `--keep`, the results are added to docs/results/soak.json.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from privet.storage.model_part import load_part
 
 NAME = "soak"
 BACK_WITHIN = 10.0
-"""Seconds from the start of who was lost until predictions are to be had again."""
+"""Maximum seconds from the restart of a process until the service is ready."""
 FROZEN = 13.0
-"""Seconds for which a process is frozen: longer than it takes to give it up."""
+"""Seconds for which a process is frozen, longer than the peer timeout."""
 MOST_GROWTH = 1 << 20
-"""Bytes, in peace."""
+"""Maximum growth in bytes without failures."""
 MOST_HEALING = 8 << 20
-"""Bytes, of a process that loses others and meets them again."""
+"""Maximum growth in bytes of a process that reconnects."""
 MOST_TRAINING = 16 << 20
-"""Bytes, in a training, whose arrays of all sizes come and go: 16 kB a table would be found."""
+"""Maximum growth in bytes in a training run, which detects 16 kB a table."""
 TABLES: dict[str, Any] = {"depth": 3, "learning_rate": 0.1}
 TOLERANCE = 1e-3
 """Predictions are rounded to 2^-10 of the log-odds, which is at most a quarter of that."""
@@ -72,7 +72,7 @@ class Service:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str) -> None:
-        """Start a role, for the first time or again."""
+        """Start or restart a role."""
         keep = name != self.local.recipient
         options = ["--keep"] if keep else [f"--http=127.0.0.1:{self.port}"]
         command = self.local.make_command(name, "serve", *options)
@@ -82,17 +82,17 @@ class Service:
             self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603
 
     def get(self, path: str) -> tuple[int, Any]:
-        """Ask for a page; 0 if nobody is there."""
+        """Send a GET request; return status 0 if the endpoint is down."""
         try:
-            with contextlib.closing(_line(self.port)) as line:
-                line.request("GET", path)
-                answer = line.getresponse()
-                return answer.status, json.loads(answer.read())
+            with contextlib.closing(_line(self.port)) as connection:
+                connection.request("GET", path)
+                response = connection.getresponse()
+                return response.status, json.loads(response.read())
         except OSError:
             return 0, None
 
     def await_ready(self) -> float:
-        """Return how many seconds it took until predictions are to be had."""
+        """Wait until the service is ready; return the seconds."""
         started = time.monotonic()
         while self.get("/ready")[0] != 200:
             if time.monotonic() - started > 120:
@@ -101,12 +101,12 @@ class Service:
         return time.monotonic() - started
 
     def memory(self) -> dict[str, int]:
-        """Return how many bytes each process has in memory."""
+        """Return the resident bytes of each process."""
         return {name: resident(process.pid) for name, process in self.processes.items()}
 
 
 def resident(process: int) -> int:
-    """Return how many bytes a process has in memory."""
+    """Return the resident bytes of a process."""
     pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
@@ -116,7 +116,7 @@ def _line(port: int) -> http.client.HTTPConnection:
 
 
 class Client(threading.Thread):
-    """Asks for random rows, and compares every answer with the model in the clear."""
+    """Client that requests random rows, and compares answers with the plaintext model."""
 
     def __init__(
         self, port: int, ids: list[str], expected: FloatArray, pause: float, seed: int
@@ -129,7 +129,7 @@ class Client(threading.Thread):
         self.over = threading.Event()
 
     def run(self) -> None:
-        """Ask until it is over."""
+        """Send requests until stopped."""
         while not self.over.is_set():
             try:
                 with contextlib.closing(_line(self._port)) as line:
@@ -137,7 +137,7 @@ class Client(threading.Thread):
                         self._ask(line)
                         time.sleep(self._pause)
             except (OSError, http.client.HTTPException):
-                self.codes[0] += 1  # the recipient itself is gone
+                self.codes[0] += 1  # the recipient is down
                 time.sleep(0.1)
 
     def _ask(self, line: http.client.HTTPConnection) -> None:
@@ -145,37 +145,37 @@ class Client(threading.Thread):
         numbers = [self._random.randrange(len(self._ids)) for _ in range(count)]
         body = json.dumps({"ids": [self._ids[number] for number in numbers]})
         line.request("POST", "/predict", body, {"Content-Type": "application/json"})
-        answer = line.getresponse()
-        told = json.loads(answer.read())
-        self.codes[answer.status] += 1
-        if answer.status == 200:
-            found = np.array([pair[1] for pair in told["probabilities"]])
+        response = line.getresponse()
+        content = json.loads(response.read())
+        self.codes[response.status] += 1
+        if response.status == 200:
+            found = np.array([pair[1] for pair in content["probabilities"]])
             if not np.allclose(found, self._expected[numbers], atol=TOLERANCE, rtol=0):
                 self.wrong.append(f"{numbers}: {found}, not {self._expected[numbers]}")
-        elif answer.status == 503:
+        elif response.status == 503:
             time.sleep(0.1)
         else:
-            self.wrong.append(f"{answer.status}: {told}")
+            self.wrong.append(f"{response.status}: {content}")
 
 
-def disturb(service: Service, how: str, victim: str) -> float:
-    """Do something to a process, start it again if need be; return how long healing took."""
+def disturb(service: Service, disturbance: str, victim: str) -> float:
+    """Disturb a process, restart it if needed; return the seconds until the service is ready."""
     process = service.processes[victim]
-    if how == "freeze":
+    if disturbance == "freeze":
         process.send_signal(signal.SIGSTOP)
         time.sleep(FROZEN)
         process.send_signal(signal.SIGCONT)
     else:
-        process.send_signal(signal.SIGKILL if how == "kill" else signal.SIGTERM)
+        process.send_signal(signal.SIGKILL if disturbance == "kill" else signal.SIGTERM)
         process.wait(30)
         service.start(victim)
-    time.sleep(0.5)  # the others find out at once, but not before that
+    time.sleep(0.5)  # the peers need a moment to detect it
     return 0.5 + service.await_ready()
 
 
 @contextlib.contextmanager
 def running(dealers: int) -> Iterator[tuple[Service, list[str], FloatArray]]:
-    """Train on Breast Cancer and serve; yield the service, ids, and predictions in the clear."""
+    """Train on Breast Cancer and serve; yield the service, ids, and plaintext predictions."""
     data = load_dataset("breast-cancer")
     rows, new = split_rows(data.frame, 0.2, 0)
     with tempfile.TemporaryDirectory(prefix="privet-soak-") as folder:
@@ -183,8 +183,8 @@ def running(dealers: int) -> Iterator[tuple[Service, list[str], FloatArray]]:
         local.write_tables(rows, new)
         params = {"tables": 10, "depth": 3, "learning_rate": 1.0}
         local.write_configuration(data.task, params)
-        for name, ended in local.run_command("train").items():
-            assert not ended.return_code, f"{name}: {ended.stderr}"
+        for name, process_result in local.run_command("train").items():
+            assert not process_result.return_code, f"{name}: {process_result.stderr}"
         assert rows.ids is not None
         model = join_parts(
             [load_part(local.get_part_path(name)).part for name in local.party_names]
@@ -202,18 +202,18 @@ def running(dealers: int) -> Iterator[tuple[Service, list[str], FloatArray]]:
                 process.wait()
 
 
-def asking(
+def start_clients(
     service: Service, ids: list[str], expected: FloatArray, count: int, pause: float, seed: int
 ) -> list[Client]:
-    """Return clients that have begun to ask, and pause after each answer."""
+    """Start clients that pause after each answer."""
     clients = [Client(service.port, ids, expected, pause, 1000 * seed + k) for k in range(count)]
     for client in clients:
         client.start()
     return clients
 
 
-def told(clients: list[Client]) -> tuple[Counter[int], list[str]]:
-    """End clients; return how often each status came, and what was wrong."""
+def stop_clients(clients: list[Client]) -> tuple[Counter[int], list[str]]:
+    """Stop clients; return the counts of statuses, and wrong answers."""
     for client in clients:
         client.over.set()
     for client in clients:
@@ -222,31 +222,33 @@ def told(clients: list[Client]) -> tuple[Counter[int], list[str]]:
     return codes, [text for client in clients for text in client.wrong]
 
 
-def soak(given: argparse.Namespace) -> Figures:
-    """Disturb a service again and again; return what came of it."""
-    chance = random.Random(given.seed)  # noqa: S311
+def soak(arguments: argparse.Namespace) -> Figures:
+    """Disturb a service repeatedly; return the results."""
+    rng = random.Random(arguments.seed)  # noqa: S311
     done: Counter[str] = Counter()
     growth = Growth()
-    with running(given.dealers) as (service, ids, expected):
-        clients = asking(service, ids, expected, given.clients, given.pause, given.seed)
-        until, slowest = time.monotonic() + 60 * given.minutes, 0.0
-        while (begun := time.monotonic()) < until:
-            victim, how = (
-                chance.choice(service.local.member_names),
-                chance.choice(("kill", "kill", "terminate", "freeze")),
+    with running(arguments.dealers) as (service, ids, expected):
+        clients = start_clients(
+            service, ids, expected, arguments.clients, arguments.pause, arguments.seed
+        )
+        deadline, slowest = time.monotonic() + 60 * arguments.minutes, 0.0
+        while (round_started := time.monotonic()) < deadline:
+            victim, disturbance = (
+                rng.choice(service.local.member_names),
+                rng.choice(("kill", "kill", "terminate", "freeze")),
             )
             growth.look(service)
-            seconds = disturb(service, how, victim)
-            done[how] += 1
+            seconds = disturb(service, disturbance, victim)
+            done[disturbance] += 1
             slowest = max(slowest, seconds)
-            print(f"{how:>10} {victim:<8} up after {seconds:5.1f} s   {growth}", flush=True)
-            time.sleep(max(0.0, begun + given.every - time.monotonic()))
+            print(f"{disturbance:>10} {victim:<8} up after {seconds:5.1f} s   {growth}", flush=True)
+            time.sleep(max(0.0, round_started + arguments.every - time.monotonic()))
         growth.look(service)
-        codes, wrong = told(clients)
+        codes, wrong = stop_clients(clients)
     return {
-        "minutes": given.minutes,
-        "every": given.every,
-        "clients": given.clients,
+        "minutes": arguments.minutes,
+        "every": arguments.every,
+        "clients": arguments.clients,
         "disturbed": dict(done),
         "answers": codes[200],
         "refused": codes[503],
@@ -262,7 +264,7 @@ def soak(given: argparse.Namespace) -> Figures:
 
 
 class Growth:
-    """By how much processes have grown since they were looked at for the first time."""
+    """Memory growth of processes since their first sample."""
 
     def __init__(self) -> None:
         self._first: dict[int, int] = {}
@@ -270,7 +272,7 @@ class Growth:
         self.most = 0
 
     def look(self, service: Service) -> None:
-        """Look at all of them."""
+        """Sample all processes."""
         self._last = service.memory()
         for name, size in self._last.items():
             first = self._first.setdefault(service.processes[name].pid, size)
@@ -280,24 +282,26 @@ class Growth:
         return "MB " + " ".join(f"{size >> 20}" for size in self._last.values())
 
 
-def flat(given: argparse.Namespace) -> Figures:
-    """Run so many batches; return by how much processes have grown."""
+def flat(arguments: argparse.Namespace) -> Figures:
+    """Run batches; return the memory growth of processes."""
     sizes: list[dict[str, int]] = []
-    with running(given.dealers) as (service, ids, expected):
-        clients = asking(service, ids, expected, given.clients, given.pause, given.seed)
+    with running(arguments.dealers) as (service, ids, expected):
+        clients = start_clients(
+            service, ids, expected, arguments.clients, arguments.pause, arguments.seed
+        )
         print(f"{'batches':>8}", *(f"{name:>10}" for name in service.processes), " in MB")
         while len(sizes) < 10:
             done = service.get("/health")[1]["batches"]
-            if done < (len(sizes) + 1) * given.batches / 10:
+            if done < (len(sizes) + 1) * arguments.batches / 10:
                 time.sleep(0.05)
                 continue
             sizes.append(service.memory())
             print(f"{done:>8}", *(f"{size / 2**20:>10.1f}" for size in sizes[-1].values()))
             sys.stdout.flush()
-        codes, wrong = told(clients)
+        codes, wrong = stop_clients(clients)
     grown = max(sizes[-1][name] - sizes[1][name] for name in sizes[-1])
     return {
-        "batches": given.batches,
+        "batches": arguments.batches,
         "answers": codes[200],
         "wrong": wrong,
         "grown": grown,
@@ -305,15 +309,15 @@ def flat(given: argparse.Namespace) -> Figures:
     }
 
 
-def long_training(given: argparse.Namespace) -> Figures:
-    """Train so many tables; return by how much processes have grown, and how large a model is."""
+def long_training(arguments: argparse.Namespace) -> Figures:
+    """Train; return the memory growth of processes, and the size of a model part."""
     data = load_dataset("breast-cancer")
     rows, new = split_rows(data.frame, 0.2, 0)
     sizes: list[dict[str, int]] = []
     with tempfile.TemporaryDirectory(prefix="privet-soak-") as folder:
-        local = LocalFederation(Path(folder), n_dealers=given.dealers)
+        local = LocalFederation(Path(folder), n_dealers=arguments.dealers)
         local.write_tables(rows, new)
-        local.write_configuration(data.task, {"tables": given.tables, **TABLES})
+        local.write_configuration(data.task, {"tables": arguments.tables, **TABLES})
         logs = {name: local.folder / f"{name}.log" for name in local.member_names}
         started = time.monotonic()
         processes = {}
@@ -321,12 +325,12 @@ def long_training(given: argparse.Namespace) -> Figures:
             with path.open("wb") as log:
                 command = local.make_command(name, "train", "--log-format=json")
                 processes[name] = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603
-        least: dict[str, int] = {}  # of a tenth: what comes and goes does not count
+        least: dict[str, int] = {}  # minimum in a tenth, without temporary arrays
         while processes[local.recipient].poll() is None:
             now = {name: resident(p.pid) for name, p in processes.items()}
             least = {name: min(size, least.get(name, size)) for name, size in now.items()}
             done = logs[local.recipient].read_text().count('"event": "table"')
-            if len(sizes) < 10 and done >= (len(sizes) + 1) * (given.tables - 5) / 10:
+            if len(sizes) < 10 and done >= (len(sizes) + 1) * (arguments.tables - 5) / 10:
                 sizes.append(least)
                 least = {}
                 print(f"{done:>8}", *(f"{size / 2**20:>10.1f}" for size in sizes[-1].values()))
@@ -338,7 +342,7 @@ def long_training(given: argparse.Namespace) -> Figures:
         model = max(local.get_part_path(name).stat().st_size for name in local.party_names)
     grown = {name: sizes[-1][name] - sizes[1][name] for name in sizes[-1]}
     return {
-        "tables": given.tables,
+        "tables": arguments.tables,
         "seconds": seconds,
         "grown": max(grown.values()),
         "model_bytes": model,
@@ -359,20 +363,24 @@ def section(figures: Figures) -> Iterator[str]:
     body = []
     for found in figures["runs"].values():
         if "minutes" in found:
-            how = ", ".join(f"{k} {n}" for k, n in sorted(found["disturbed"].items()))
-            what = f"{found['minutes']:g} minutes of service, disturbed every {found['every']:g} s"
-            came = (
-                f"{how}; {found['answers']:,} answers, {found['refused']:,} times 503, "
-                f"{len(found['wrong'])} wrong; up again after at most {found['slowest']:.1f} s"
+            disturbance_text = ", ".join(f"{k} {n}" for k, n in sorted(found["disturbed"].items()))
+            run_text = (
+                f"{found['minutes']:g} minutes of service, disturbed every {found['every']:g} s"
+            )
+            result_text = (
+                f"{disturbance_text}; {found['answers']:,} answers, {found['refused']:,} times "
+                f"503, {len(found['wrong'])} wrong; up again after at most {found['slowest']:.1f} s"
             )
         elif "batches" in found:
-            what = f"{found['batches']:,} batches of a service"
-            came = f"{found['answers']:,} answers, {len(found['wrong'])} wrong"
+            run_text = f"{found['batches']:,} batches of a service"
+            result_text = f"{found['answers']:,} answers, {len(found['wrong'])} wrong"
         else:
-            what = f"a training of {found['tables']:,} tables"
-            came = f"{found['seconds']:.0f} s; a part of the model has {_mb(found['model_bytes'])}"
+            run_text = f"a training of {found['tables']:,} tables"
+            result_text = (
+                f"{found['seconds']:.0f} s; a part of the model has {_mb(found['model_bytes'])}"
+            )
         run = f"`{found['command']}`; {found['machine']}, {found['date']}"
-        body.append([what, came, _mb(found["grown"]), run])
+        body.append([run_text, result_text, _mb(found["grown"]), run])
     yield from table(("", "what came of it", "most growth of a process", "measured"), body)
 
 
@@ -381,7 +389,7 @@ def _mb(size: float) -> str:
 
 
 def main() -> None:
-    """Run one of them."""
+    """Run one of the soak tests."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -394,15 +402,15 @@ def main() -> None:
     parser.add_argument("--batches", type=int, help="instead: look at memory over so many")
     parser.add_argument("--tables", type=int, help="instead: look at memory over a training")
     parser.add_argument("--keep", action="store_true", help="for docs/results, not build/quick")
-    given = parser.parse_args()
-    if given.batches is not None:
-        kind, found = "batches", flat(given)
-    elif given.tables is not None:
-        kind, found = "tables", long_training(given)
+    arguments = parser.parse_args()
+    if arguments.batches is not None:
+        kind, found = "batches", flat(arguments)
+    elif arguments.tables is not None:
+        kind, found = "tables", long_training(arguments)
     else:
-        kind, found = "disturbed", soak(given)
+        kind, found = "disturbed", soak(arguments)
     command = " ".join(["python -m benchmarks.soak", *sys.argv[1:]]).replace(" --keep", "")
-    path = results(not given.keep) / f"{NAME}.json"
+    path = results(not arguments.keep) / f"{NAME}.json"
     runs = read(path)["runs"] if path.exists() else {}
     runs[kind] = {"command": command, **environment(), **found}
     print(wrapped(section(keep(path, {"runs": runs}, "python -m benchmarks.soak"))))

@@ -1,11 +1,10 @@
-"""How close two candidates' scores must be for rounding to confuse them.
+"""Rounding errors of candidate scores, which can swap candidates with close scores.
 
     python benchmarks/ties.py california,credit,breast-cancer --seeds 2
 
-Trains by `masked`, adds up everybody's shares of every candidate's score, and compares them with
-the exact scores of the same rounded gradients: by how much of itself is a score off, among
-candidates within a tenth of the best? Beside it, whether the test is the reference's, and how close
-the two best candidates were.
+Trains by `masked`, reconstructs every candidate's score from all shares, and compares it with the
+exact score of the same rounded gradients. The result is the relative error among candidates within
+a tenth of the best, the share of the reference's splits, and the gap of the two best candidates.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SIZES = {"california": (50, 5), "credit": (10, 4), "breast-cancer": (10, 3)}
 
 
 class Recorder:
-    """Keeps everybody's shares of sums and scores, level by level."""
+    """Recorder of all participants' shares of sums and scores at each level."""
 
     def __init__(self) -> None:
         self.levels: dict[int, dict[int, list[Any]]] = defaultdict(dict)
@@ -40,12 +39,12 @@ class Recorder:
     def watching(
         self, scores: Callable[[SplitSearch, RowSums], Share]
     ) -> Callable[[SplitSearch, RowSums], Share]:
-        """Return what stands in for the suite's own function."""
+        """Return a recording replacement for the protocol's method."""
 
-        def watched(cuts: SplitSearch, sums: RowSums) -> Share:
-            found = scores(cuts, sums)
-            runtime, me = cuts._runtime, cuts._runtime.index
-            if me >= 0:
+        def recording_scores(cuts: SplitSearch, sums: RowSums) -> Share:
+            share_of_scores = scores(cuts, sums)
+            runtime, index = cuts._runtime, cuts._runtime.index
+            if index >= 0:
                 assert cuts._gradient_sums is not None
                 assert cuts._hessian_sums is not None
                 masked = (
@@ -54,20 +53,20 @@ class Recorder:
                     cuts._gradient_sums.total,
                     cuts._hessian_sums.total,
                 )
-                shares = [found, *(x.to_share(runtime) for x in masked)]
+                shares = [share_of_scores, *(x.to_share(runtime) for x in masked)]
                 with self._lock:
-                    level = self._count[me]
-                    self._count[me] += 1
-                    kept = [(share.part.copy(), share.ring) for share in shares]
-                    self.levels[level][me] = [*kept, cuts._scales, cuts._tie_break]
-            return found
+                    level = self._count[index]
+                    self._count[index] += 1
+                    parts = [(share.part.copy(), share.ring) for share in shares]
+                    self.levels[level][index] = [*parts, cuts._scales, cuts._tie_break]
+            return share_of_scores
 
-        return watched
+        return recording_scores
 
 
 def errors(level: dict[int, list[Any]]) -> tuple[float, float]:
-    """Return how far scores are off, as a standard deviation, and the gap of the two best."""
-    scales, lowered = next(iter(level.values()))[5:]
+    """Return the standard deviation of relative score errors, and the gap of the two best."""
+    scales, tie_break = next(iter(level.values()))[5:]
     units = scales.units
     l2 = scales.l2 / 2.0 ** (units.h_bits + scales.y_bits)
 
@@ -80,7 +79,7 @@ def errors(level: dict[int, list[Any]]) -> tuple[float, float]:
     g, h = real(1, units.g_bits), real(2, units.h_bits)
     all_g, all_h = real(3, units.g_bits), real(4, units.h_bits)
     exact = (g**2 / (h + l2) + (all_g - g) ** 2 / (all_h - h + l2)).sum((1, 2))
-    ratio = real(0, 0) / (exact * lowered.reshape(-1))
+    ratio = real(0, 0) / (exact * tie_break.reshape(-1))
     near = ratio[exact >= 0.9 * exact.max()]
     best = np.sort(exact, axis=None)[::-1]
     gap = next((1 - other / best[0] for other in best[1:] if other < best[0] * (1 - 1e-12)), 1.0)
@@ -102,7 +101,9 @@ def main() -> None:
         params = {"tables": tables, "depth": depth, "buckets": 32, "l2": 1.0, "learning_rate": 1.0}
         for seed in range(arguments.seeds):
             recorder = Recorder()
-            with mock.patch.object(SplitSearch, "_scores", recorder.watching(SplitSearch._scores)):
+            with mock.patch.object(
+                SplitSearch, "_compute_scores", recorder.watching(SplitSearch._compute_scores)
+            ):
                 _, report = run(
                     Experiment(data=name, n_parties=4, network="memory", seed=seed, params=params)
                 )

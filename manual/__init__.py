@@ -1,5 +1,5 @@
-"""The documents: their reference, written from the code; their commands, checked; their site.
+"""Tools for the docs: the generated reference, checks of commands, and the site.
 
-python -m manual          writes docs/reference and the outputs of docs/notebooks anew
-make docs                 builds the site into build/site; warnings are errors
+python -m manual          rewrite docs/reference and the outputs of docs/notebooks
+make docs                 build the site into build/site; warnings are errors
 """

@@ -1,20 +1,20 @@
-"""`python -m manual`: write the reference, and what notebooks print, anew."""
+"""`python -m manual`: rewrite the reference and the outputs of notebooks."""
 
 from __future__ import annotations
 
 import sys
 
-from manual.notebooks import NOTEBOOKS, keep_outputs
-from manual.reference import FOLDER, pages
+from manual.notebooks import NOTEBOOKS, write_outputs
+from manual.reference import FOLDER, render_pages
 
 
 def main() -> int:
     """Write every page and every notebook."""
     FOLDER.mkdir(exist_ok=True)
-    for name, text in pages().items():
+    for name, text in render_pages().items():
         (FOLDER / name).write_text(text, encoding="utf-8")
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
-        keep_outputs(path)
+        write_outputs(path)
     return 0
 
 

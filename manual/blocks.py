@@ -1,13 +1,13 @@
-"""Blocks of code in documents, and which test runs the commands in them.
+"""Blocks of code in docs, and which test runs their commands.
 
-The first word behind the fence is the language. What follows it says who runs the block:
+The first word after the fence is the language. The rest names the runner of the block:
 
-    ```sh                            tests/test_documents.py does, page by page, in order
-    ```sh bank                       the same, side by side with its neighbours that have a name
-    ```sh run by tests/test_x.py     that test does, with these commands or the like
-    ```sh not run: takes an hour     nobody does, and why
+    ```sh                            tests/test_docs.py, page by page, in order
+    ```sh bank                       the same, in parallel with adjacent blocks that have a name
+    ```sh run by tests/test_x.py     that test, with these commands or similar ones
+    ```sh not run: takes an hour     no test, and why
 
-`console` is for commands after a `$`, with what they print below them.
+`console` is for commands after a `$`, followed by their output.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 FENCE = re.compile(r"(^ *```[^\n]*\n.*?^ *```$)", re.DOTALL | re.MULTILINE)
 LANGUAGES = ("sh", "console")
-"""Of blocks with commands."""
+"""Languages of blocks with commands."""
 
 
 @dataclass(frozen=True)
@@ -26,50 +26,50 @@ class Block:
     """One block of code."""
 
     language: str
-    who: str
-    """What is said of who runs it; nothing, a name, or more words."""
+    runner: str
+    """Text after the language: empty, a name, or a mark."""
     text: str
-    """What is in it, with the last line end."""
+    """Content, with the last line end."""
 
     @classmethod
-    def of(cls, fenced: str) -> Block:
-        """Read a block with its fences."""
+    def parse(cls, fenced: str) -> Block:
+        """Parse a block with its fences."""
         first, rest = fenced.lstrip().split("\n", 1)
-        language, _, who = first.removeprefix("```").strip().partition(" ")
-        return cls(language, who.strip(), rest.rstrip().removesuffix("```").rstrip(" "))
+        language, _, runner = first.removeprefix("```").strip().partition(" ")
+        return cls(language, runner.strip(), rest.rstrip().removesuffix("```").rstrip(" "))
 
     @property
     def not_run(self) -> str | None:
-        """Why nobody runs it, if nobody does."""
-        said, colon, why = self.who.partition(":")
-        return why.strip() if colon and said == "not run" else None
+        """Why no test runs the block, if none does."""
+        mark, colon, reason = self.runner.partition(":")
+        return reason.strip() if colon and mark == "not run" else None
 
     @property
     def run_by(self) -> str | None:
-        """The test that runs it, if it is another than that of the documents."""
-        return self.who.removeprefix("run by ") if self.who.startswith("run by ") else None
+        """Path of the test that runs the block, if it is not that of the docs."""
+        return self.runner.removeprefix("run by ") if self.runner.startswith("run by ") else None
 
     @property
     def script(self) -> str:
-        """What is typed: all of it, or what comes after a `$` and what continues that."""
+        """The commands: all of the text, or the lines after a `$` with their continuation lines."""
         if self.language == "sh":
             return self.text
-        lines, typing = [], False
+        lines, in_command = [], False
         for line in self.text.splitlines():
-            typing = typing or line.startswith("$ ")
-            if typing:
+            in_command = in_command or line.startswith("$ ")
+            if in_command:
                 lines.append(line.removeprefix("$ "))
-                typing = line.endswith("\\")
+                in_command = line.endswith("\\")
         return "".join(f"{line}\n" for line in lines)
 
 
-def blocks(document: str) -> Iterator[Block]:
+def iter_blocks(document: str) -> Iterator[Block]:
     """Yield the blocks of a document."""
     for fenced in FENCE.findall(document):
-        yield Block.of(fenced)
+        yield Block.parse(fenced)
 
 
-def spans(document: str) -> list[str]:
-    """Return what stands in single backticks, outside of blocks, each on one line."""
+def find_code_spans(document: str) -> list[str]:
+    """Return the texts in single backticks outside of blocks, each on one line."""
     prose = FENCE.sub("", document)
     return [" ".join(span.split()) for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", prose)]

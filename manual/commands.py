@@ -1,4 +1,4 @@
-"""The page on commands, from the command line itself; and which options each of them takes."""
+"""The page on commands, from the command line, and the options of each command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def page() -> Iterator[str]:
         "As `privet COMMAND --help` says it. A command that cannot do its work says why on stderr, "
         "and ends with another [exit code](exit-codes.md) than 0.\n"
     )
-    for name, command in known().items():
+    for name, command in list_commands().items():
         yield f"## privet {name}\n"
         yield from (_joined(part) + "\n" for part in command.help.split("\n\n"))
         rows = [_row(parameter) for parameter in command.params if parameter.name != "help"]
@@ -24,8 +24,8 @@ def page() -> Iterator[str]:
             yield from table(("option", "by default", ""), rows)
 
 
-def known() -> dict[str, Any]:
-    """Return all commands, those within others among them, by what is typed after `privet`."""
+def list_commands() -> dict[str, Any]:
+    """Return all commands, with subcommands, by the words after `privet`."""
     found: dict[str, Any] = {}
     for name in COMMAND_SPECS:
         command = import_command(name)
@@ -36,16 +36,16 @@ def known() -> dict[str, Any]:
     return found
 
 
-def options(command: Any) -> set[str]:
-    """Return the options that a command takes, as they are typed."""
-    typed = {each for p in command.params for each in (*p.opts, *p.secondary_opts)}
-    return {each for each in typed if each.startswith("-")} | {"--help"}
+def list_options(command: Any) -> set[str]:
+    """Return the options of a command, as written on the command line."""
+    names = {each for p in command.params for each in (*p.opts, *p.secondary_opts)}
+    return {each for each in names if each.startswith("-")} | {"--help"}
 
 
 def _row(parameter: Any) -> tuple[str, str, str]:
-    typed = [*parameter.opts, *parameter.secondary_opts]
-    named = typed[0].startswith("-")
-    name = ", ".join(f"`{each}`" for each in typed) if named else f"`{parameter.name.upper()}`"
+    names = [*parameter.opts, *parameter.secondary_opts]
+    is_option = names[0].startswith("-")
+    name = ", ".join(f"`{each}`" for each in names) if is_option else f"`{parameter.name.upper()}`"
     return name, _default(parameter), _joined(getattr(parameter, "help", ""))
 
 

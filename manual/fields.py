@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from manual.markdown import table
 from privet.schema import Config
 
-_KINDS = {
+_TYPE_NAMES = {
     str: "text",
     int: "whole number",
     float: "number",
@@ -27,50 +27,54 @@ _KINDS = {
 
 
 Titles = Mapping[type[BaseModel], str]
-"""What the section on a model is called; or a link, where it is on another page."""
+"""Section title of each model; a link, if the section is on another page."""
 
 
-def section(model: type[BaseModel], titles: Titles, skip: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a section on a model: what it is, and its keys as a table."""
+def render_section(
+    model: type[BaseModel], titles: Titles, skip: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield a section on a model: its docstring, and its keys as a table."""
     yield f"## {titles[model]}\n"
     for paragraph in (inspect.getdoc(model) or "").split("\n\n"):
         yield " ".join(paragraph.split()) + "\n"
-    yield from keys(model, titles, skip)
+    yield from render_keys(model, titles, skip)
 
 
-def keys(model: type[BaseModel], titles: Titles, skip: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the keys of a model as a table. What is not explained in the code is an error."""
-    said = meanings(model)
+def render_keys(model: type[BaseModel], titles: Titles, skip: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the keys of a model as a table; raise LookupError for a key without docstring."""
+    descriptions = describe_fields(model)
     rows = []
-    own = [name for name in model.__annotations__ if name in model.model_fields]
-    for name in dict.fromkeys([*own, *model.model_fields]):
+    local_names = [name for name in model.__annotations__ if name in model.model_fields]
+    for name in dict.fromkeys([*local_names, *model.model_fields]):
         field = model.model_fields[name]
         if name in skip:
             continue
-        if not said[name]:
-            raise LookupError(f"{model.__name__}.{name} has no docstring: say what it is")
-        rows.append([f"`{name}`", kind(field, titles), default(field), said[name]])
-    head = ["key", "is", "by default", "means"]
-    if not issubclass(model, Config):  # all of a report is there
-        for row in (head, *rows):
+        if not descriptions[name]:
+            raise LookupError(f"{model.__name__}.{name} has no docstring: describe it")
+        rows.append(
+            [f"`{name}`", format_type(field, titles), format_default(field), descriptions[name]]
+        )
+    header = ["key", "is", "by default", "means"]
+    if not issubclass(model, Config):  # a report contains all keys
+        for row in (header, *rows):
             del row[2]
-    yield from table(head, rows)
+    yield from table(header, rows)
 
 
-def meanings(model: type[BaseModel]) -> dict[str, str]:
-    """Return what is said of each field: its description, then its docstring."""
+def describe_fields(model: type[BaseModel]) -> dict[str, str]:
+    """Return the text on each field: its description, then its docstring."""
     found: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if issubclass(base, BaseModel) and base is not BaseModel:
             found |= _docstrings(base)
     for name, field in model.model_fields.items():
-        words = " ".join(filter(None, (field.description, found.get(name))))
-        found[name] = words
+        text = " ".join(filter(None, (field.description, found.get(name))))
+        found[name] = text
     return found
 
 
 def _docstrings(model: type) -> dict[str, str]:
-    """Return the docstrings of a class's own fields, which Python itself does not keep."""
+    """Return the docstrings of the fields in a class body, which Python discards."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     assert isinstance(tree, ast.ClassDef)
     found = {}
@@ -82,8 +86,8 @@ def _docstrings(model: type) -> dict[str, str]:
     return found
 
 
-def default(field: FieldInfo) -> str:
-    """Say what a key is that is left out."""
+def format_default(field: FieldInfo) -> str:
+    """Return the default of a key, or "required"."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
@@ -93,49 +97,51 @@ def default(field: FieldInfo) -> str:
         return "none"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return f"`{toml(value)}`"
+    return f"`{format_toml(value)}`"
 
 
-def toml(value: object) -> str:
-    """Return a value as a file has it."""
+def format_toml(value: object) -> str:
+    """Return a value in TOML."""
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, list):
-        return f"[{', '.join(map(toml, value))}]"
+        return f"[{', '.join(map(format_toml, value))}]"
     return f"{value:_}" if isinstance(value, int) and abs(value) > 9999 else str(value)
 
 
-def kind(field: FieldInfo, titles: Titles) -> str:
-    """Say what a value may be, its limits included."""
-    return _kind(field.annotation, titles, field.metadata)
+def format_type(field: FieldInfo, titles: Titles) -> str:
+    """Return the permitted values of a field in words, with limits."""
+    return _format_annotation(field.annotation, titles, field.metadata)
 
 
-def _kind(annotation: Any, titles: Titles, limits: Sequence[Any] = ()) -> str:
+def _format_annotation(annotation: Any, titles: Titles, limits: Sequence[Any] = ()) -> str:
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         inside = [m for each in inner[1:] for m in getattr(each, "metadata", [each])]
-        words = _kind(inner[0], titles, inside)
+        words = _format_annotation(inner[0], titles, inside)
     elif origin in (Union, types.UnionType):
-        parts = [_kind(each, titles, limits) for each in inner if each is not type(None)]
+        parts = [
+            _format_annotation(each, titles, limits) for each in inner if each is not type(None)
+        ]
         words = ", or ".join(dict.fromkeys(parts))
     elif origin is Literal:
-        words = " or ".join(f"`{toml(value)}`" for value in inner)
+        words = " or ".join(f"`{format_toml(value)}`" for value in inner)
     elif origin is list:
-        words = f"list of {_several(_kind(inner[0], titles))}"
+        words = f"list of {_several(_format_annotation(inner[0], titles))}"
     elif origin is tuple:
-        words = " and ".join(_kind(each, titles) for each in inner if each is not ...)
+        words = " and ".join(_format_annotation(each, titles) for each in inner if each is not ...)
     elif origin in (dict, Mapping):
-        words = f"{_several(_kind(inner[1], titles))} by name"
+        words = f"{_several(_format_annotation(inner[1], titles))} by name"
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         title = titles[annotation]
         words = title if title.endswith(")") else f"[{title}](#{anchor(title)})"
     else:
-        words = _KINDS[annotation] + _limits(limits)
+        words = _TYPE_NAMES[annotation] + _limits(limits)
     return words
 
 
 def anchor(title: str) -> str:
-    """Return how a section is linked to."""
+    """Return the anchor of a section."""
     return re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
 
 
@@ -144,7 +150,7 @@ def _several(words: str) -> str:
 
 
 def _limits(limits: Sequence[Any]) -> str:
-    """Say between what bounds a number must be, or how long a list."""
+    """Return the bounds of a number in words."""
     bounds = {type(limit): limit for limit in limits}
     ge, gt = bounds.get(annotated_types.Ge), bounds.get(annotated_types.Gt)
     le, lt = bounds.get(annotated_types.Le), bounds.get(annotated_types.Lt)

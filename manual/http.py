@@ -1,4 +1,4 @@
-"""The page on the endpoint of `privet serve`, from the document that every service has."""
+"""The page on the endpoint of `privet serve`, from its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from privet.web.schema import RequestParser, make_openapi_document
 
 def page() -> Iterator[str]:
     """Yield the lines of the page."""
-    reader = RequestParser(
+    parser = RequestParser(
         id_parts=("id",),
         max_rows=EndpointConfig().most_rows,
         has_explanations=True,
@@ -25,7 +25,7 @@ def page() -> Iterator[str]:
             Encoder("opened", ColumnType("date")),
         ),
     )
-    described = make_openapi_document(reader, EndpointConfig(token="token"), {"job": "churn"})  # noqa: S106
+    document = make_openapi_document(parser, EndpointConfig(token="token"), {"job": "churn"})  # noqa: S106
     yield "# HTTP\n"
     yield (
         "What the recipient of predictions answers while `privet serve` runs. Every service has "
@@ -34,30 +34,30 @@ def page() -> Iterator[str]:
         "`/live` and `/ready` take `Authorization: Bearer TOKEN`. [The tutorial](../tutorial.md) "
         "has examples; limits are in [party.toml](party.md#endpoint).\n"
     )
-    for path, methods in described["paths"].items():
+    for path, methods in document["paths"].items():
         for method, operation in methods.items():
             yield f"## {method.upper()} {path}\n"
             yield f"{operation['summary']}.\n"
             if "requestBody" in operation:
                 yield from _shape("asked", operation["requestBody"])
-            answers = operation["responses"]
+            responses = operation["responses"]
             yield from table(
                 ("answer", "when"),
-                [(code, answer["description"]) for code, answer in answers.items()],
+                [(code, response["description"]) for code, response in responses.items()],
             )
-            if "content" in answers["200"]:
-                yield from _shape("told", answers["200"])
+            if "content" in responses["200"]:
+                yield from _shape("told", responses["200"])
                 yield (
                     'All other answers are `{"error": ...}`; a 404 also has `unknown`: ids, by who '
                     "lacks them where that is known.\n"
                 )
 
 
-def _shape(word: str, body: dict[str, Any]) -> Iterator[str]:
-    """Yield what an object of JSON has, key by key."""
+def _shape(title: str, body: dict[str, Any]) -> Iterator[str]:
+    """Yield the keys of a JSON object as a table."""
     schema = body["content"]["application/json"]["schema"]
     yield from table(
-        (word, "is", ""),
+        (title, "is", ""),
         [
             (f"`{name}`", _type(inner), inner.get("description", ""))
             for name, inner in schema["properties"].items()

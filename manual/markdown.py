@@ -1,4 +1,4 @@
-"""Lines of Markdown: tables, and pages whose paragraphs are wrapped as documents are."""
+"""Lines of Markdown: tables, and wrapped paragraphs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table, and an empty one."""
-    for row in (head, ["---"] * len(head), *rows):
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table, and an empty line."""
+    for row in (header, ["---"] * len(header), *rows):
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
     yield ""
 
 
 def wrapped(lines: Iterable[str]) -> str:
-    """Return a text whose paragraphs are wrapped at 100 columns; code stays as it is."""
+    """Wrap the paragraphs of a text at 100 columns; do not change code."""
     parts = re.split(r"(^```.*?^```$)", "\n".join(lines), flags=re.DOTALL | re.MULTILINE)
     for number in range(0, len(parts), 2):
         parts[number] = "\n".join(_wrapped(line) for line in parts[number].split("\n"))
@@ -23,7 +23,7 @@ def wrapped(lines: Iterable[str]) -> str:
 
 
 def _wrapped(line: str) -> str:
-    """Wrap a paragraph, which is one line; tables, figures and titles stay as they are."""
+    """Wrap a paragraph, which is one line; do not change tables, images and titles."""
     if line.startswith(("|", "#", "!", "<", "    ")):
         return line
     return textwrap.fill(line, 100, break_long_words=False, break_on_hyphens=False)

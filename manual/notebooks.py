@@ -1,7 +1,7 @@
-"""Notebooks: run cell by cell, as Jupyter would, without needing it; and shown as pages.
+"""Notebooks, run cell by cell without Jupyter, and rendered as pages.
 
-What a cell prints, and the value of its last line, are kept as its output, so that a reader without
-Python sees it. A cell whose metadata has the tag `varies` may print something else every time.
+The output of a cell is its stdout and the value of its last line. It is stored in the notebook for
+readers without Python. The output of a cell with the tag `varies` can differ between runs.
 """
 
 from __future__ import annotations
@@ -19,52 +19,52 @@ VARIES = "varies"
 
 
 def run(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    """Run the cells of code, in order; yield each with what it printed."""
-    space: dict[str, Any] = {"__name__": "notebook"}
+    """Run the code cells in order; yield each with its output."""
+    namespace: dict[str, Any] = {"__name__": "notebook"}
     for number, cell in enumerate(json.loads(path.read_text())["cells"], start=1):
         if cell["cell_type"] == "code":
-            yield cell, _output("".join(cell["source"]), f"{path.name}, cell {number}", space)
+            yield cell, _output("".join(cell["source"]), f"{path.name}, cell {number}", namespace)
 
 
-def _output(source: str, name: str, space: dict[str, Any]) -> str:
-    """Run one cell; return what it prints, and the value of its last line."""
+def _output(source: str, name: str, namespace: dict[str, Any]) -> str:
+    """Run one cell; return its stdout and the value of its last line."""
     tree = ast.parse(source)
     last = tree.body[-1] if tree.body else None
-    shown = last.value if isinstance(last, ast.Expr) else None
-    if shown is not None:
+    last_expression = last.value if isinstance(last, ast.Expr) else None
+    if last_expression is not None:
         tree.body.pop()
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        exec(compile(tree, name, "exec"), space)  # noqa: S102
-        if shown is not None:
-            value = eval(compile(ast.Expression(shown), name, "eval"), space)  # noqa: S307
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(tree, name, "exec"), namespace)  # noqa: S102
+        if last_expression is not None:
+            value = eval(compile(ast.Expression(last_expression), name, "eval"), namespace)  # noqa: S307
             if value is not None:
-                said.write(f"{value!r}\n")
-    return said.getvalue()
+                output.write(f"{value!r}\n")
+    return output.getvalue()
 
 
 def varies(cell: dict[str, Any]) -> bool:
-    """Tell whether a cell prints something else every time."""
+    """Return whether the output of a cell can differ between runs."""
     return VARIES in cell["metadata"].get("tags", ())
 
 
-def kept(cell: dict[str, Any]) -> str:
-    """Return the output that a cell has in its file."""
+def get_stored_output(cell: dict[str, Any]) -> str:
+    """Return the output of a cell in its file."""
     return "".join(line for output in cell["outputs"] for line in output["text"])
 
 
-def keep_outputs(path: Path) -> None:
-    """Run a notebook and write its outputs into it."""
+def write_outputs(path: Path) -> None:
+    """Run a notebook and store the outputs in it."""
     book = json.loads(path.read_text())
     code = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
-    for cell, (_, said) in zip(code, run(path), strict=True):
-        lines = said.splitlines(keepends=True)
+    for cell, (_, output) in zip(code, run(path), strict=True):
+        lines = output.splitlines(keepends=True)
         stream = {"name": "stdout", "output_type": "stream", "text": lines}
         cell["outputs"] = [stream] if lines else []
     path.write_text(json.dumps(book, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def as_markdown(path: Path) -> str:
+def render_markdown(path: Path) -> str:
     """Return a notebook as a page."""
     parts = []
     for cell in json.loads(path.read_text())["cells"]:
@@ -73,6 +73,6 @@ def as_markdown(path: Path) -> str:
             parts.append(text)
             continue
         parts.append(f"```python\n{text}\n```")
-        if kept(cell):
-            parts.append(f"```text\n{kept(cell)}```")
+        if get_stored_output(cell):
+            parts.append(f"```text\n{get_stored_output(cell)}```")
     return "\n\n".join(parts) + "\n"

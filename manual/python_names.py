@@ -1,4 +1,4 @@
-"""The page on what `import privet` offers, from signatures and docstrings."""
+"""The page on the Python API, from signatures and docstrings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 import privet
-from manual.fields import keys
+from manual.fields import render_keys
 from privet.estimators.base import FederatedEstimator
 
 _ELSEWHERE = {
@@ -42,49 +42,51 @@ def _name(name: str, value: Any) -> Iterator[str]:
     if not callable(value):
         yield f"One of: {', '.join(f'`{each}`' for each in value)}.\n"
         return
-    keyed = inspect.isclass(value) and issubclass(value, BaseModel)
-    failure = inspect.isclass(value) and issubclass(value, Exception)
-    if not keyed and not failure:
+    is_model = inspect.isclass(value) and issubclass(value, BaseModel)
+    is_error = inspect.isclass(value) and issubclass(value, Exception)
+    if not is_model and not is_error:
         yield _code(f"{name}{_signature(value)}")
     yield _words(value)
-    if keyed and name in _ELSEWHERE:
+    if is_model and name in _ELSEWHERE:
         yield f"Its keys are in {_ELSEWHERE[name]}.\n"
-    elif keyed:
-        yield from keys(value, {})
-    if inspect.isclass(value) and not failure:
+    elif is_model:
+        yield from render_keys(value, {})
+    if inspect.isclass(value) and not is_error:
         methods = "\n".join(_methods(value))
         if methods:
             yield _code(methods)
 
 
 def _methods(kind: type) -> Iterator[str]:
-    """Yield what can be done with one of a kind, a line each and what it is."""
+    """Yield the signature and summary of each public method and property."""
     for name, member in inspect.getmembers(kind):
         inner = inspect.unwrap(member) if callable(member) else getattr(member, "fget", None)
-        ours = str(getattr(inner, "__module__", "")).startswith("privet.")
-        if name.startswith("_") or not ours or not getattr(inner, "__doc__", None):
+        is_public = str(getattr(inner, "__module__", "")).startswith("privet.")
+        if name.startswith("_") or not is_public or not getattr(inner, "__doc__", None):
             continue
-        called = _signature(inner) if callable(member) else ""
-        yield f".{name}{called}\n    {str(inner.__doc__).splitlines()[0]}"
+        signature = _signature(inner) if callable(member) else ""
+        yield f".{name}{signature}\n    {str(inner.__doc__).splitlines()[0]}"
 
 
 def _signature(value: Any) -> str:
-    """Return how something is called, without types, wrapped."""
-    bare = [
+    """Return a signature without types, wrapped."""
+    parameters = [
         parameter.replace(annotation=inspect.Parameter.empty)
         for parameter in inspect.signature(value).parameters.values()
         if parameter.name not in ("self", "cls")
     ]
-    text = str(inspect.Signature(bare))
+    text = str(inspect.Signature(parameters))
     if len(text) < 80:
         return text
-    named = any(parameter.kind is parameter.KEYWORD_ONLY for parameter in bare)
-    first = "    *,\n" if named and bare[0].kind is bare[0].KEYWORD_ONLY else ""
-    return "(\n" + first + "".join(f"    {parameter},\n" for parameter in bare) + ")"
+    has_keyword_only = any(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters)
+    separator = (
+        "    *,\n" if has_keyword_only and parameters[0].kind is parameters[0].KEYWORD_ONLY else ""
+    )
+    return "(\n" + separator + "".join(f"    {parameter},\n" for parameter in parameters) + ")"
 
 
 def _words(value: Any) -> str:
-    """Return a docstring: its paragraphs as they are, and what it lists of parameters as text."""
+    """Return a docstring: paragraphs as Markdown, and the list of parameters as plain text."""
     text, listed, more = (inspect.getdoc(value) or "").partition("\n\nParameters\n")
     text = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
     return text + "\n" + ("\n" + _code(f"Parameters\n{more}") if listed else "")

@@ -1,4 +1,4 @@
-"""The pages of reference, each written from the code that it is about."""
+"""The pages of the reference, each generated from the code that it documents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import ModuleType
 from pydantic import BaseModel
 
 from manual import commands, http, python_names
-from manual.fields import Titles, section
+from manual.fields import Titles, render_section
 from manual.markdown import table, wrapped
 from privet import errors
 from privet.config import job, party
@@ -31,13 +31,13 @@ FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 _NOTE = "<!-- Written from the code by `python -m manual`. Change the code, not this page. -->\n"
 
 
-def pages() -> dict[str, str]:
-    """Return every page, by its file's name."""
+def render_pages() -> dict[str, str]:
+    """Return the text of every page, by file name."""
     return {name: wrapped([_NOTE, *map(_linked, lines())]) for name, lines in _PAGES.items()}
 
 
 def _linked(line: str) -> str:
-    """Make links of the documents that the code names."""
+    """Turn names of documents into links."""
     line = re.sub(r"\bdocs/(decisions/(\d{4})-[\w-]+\.md)", r"[decision \2](../\1)", line)
     return line.replace("(SECURITY.md)", "([SECURITY.md](../../SECURITY.md))")
 
@@ -54,10 +54,10 @@ def _job() -> Iterator[str]:
         DealerEntry: "`[[dealers]]`",
         PartyEntry: "`[[participants]]`",
     }
-    yield from section(Job, titles)
-    yield from section(Params, titles, skip=("task", "classes"))
+    yield from render_section(Job, titles)
+    yield from render_section(Params, titles, skip=("task", "classes"))
     for model in (IdSettings, MemberEntry, DealerEntry, PartyEntry):
-        yield from section(model, titles)
+        yield from render_section(model, titles)
 
 
 def _party() -> Iterator[str]:
@@ -71,7 +71,7 @@ def _party() -> Iterator[str]:
         LocalDealerConfig: "`[dealer]`",
     }
     for model in titles:
-        yield from section(model, titles)
+        yield from render_section(model, titles)
     yield "What tables may be, with examples: [tables](../tables.md).\n"
 
 
@@ -89,30 +89,30 @@ def _reports() -> Iterator[str]:
         inner = _inside(model)
         titles = {model: title, **{each: each.__name__ for each in inner}}
         titles[Params] = "[`[params]`](job.md#params)"
-        yield from section(model, titles)
+        yield from render_section(model, titles)
         if model is not PartyReport:
             inner = [each for each in inner if each.__module__ != party_report.__name__]
         for each in inner:
             if each is not Params:
-                yield from section(each, titles)
+                yield from render_section(each, titles)
 
 
 def _inside(model: type[BaseModel]) -> list[type[BaseModel]]:
-    """Return the models that the fields of another are made of, in the order of the code."""
-    found = [
+    """Return the models that the fields of a model use, also indirectly, in code order."""
+    candidates = [
         value
         for module in (party_report, report, comparison)
         for value in vars(module).values()
         if inspect.isclass(value) and issubclass(value, BaseModel) and value is not model
     ]
-    wanted: list[type[BaseModel]] = []
+    used: list[type[BaseModel]] = []
     queue: list[type[BaseModel]] = [model]
     while queue:
         text = " ".join(str(field.annotation) for field in queue.pop().model_fields.values())
-        new = [m for m in found if f"{m.__module__}.{m.__name__}" in text and m not in wanted]
-        wanted += new
+        new = [m for m in candidates if f"{m.__module__}.{m.__name__}" in text and m not in used]
+        used += new
         queue += new
-    return wanted
+    return used
 
 
 def _exit_codes() -> Iterator[str]:
@@ -124,13 +124,20 @@ def _exit_codes() -> Iterator[str]:
         "Python), `peer` (whom it blames) and `step` (where in the protocol it happened); the last "
         "two are null where they are not known.\n"
     )
-    kinds = [value for value in vars(errors).values() if inspect.isclass(value)]
-    own = [kind for kind in kinds if "exit_code" in vars(kind) and kind.exit_code > 1]
+    error_types = [value for value in vars(errors).values() if inspect.isclass(value)]
+    with_exit_code = [
+        error_type
+        for error_type in error_types
+        if "exit_code" in vars(error_type) and error_type.exit_code > 1
+    ]
     rows = [
         ("0", "", "Done."),
         ("1", "", "A bug of ours: please report it."),
         ("2", "", "The command line could not be understood."),
-        *((str(kind.exit_code), f"`{kind.__name__}`", _first_words(kind)) for kind in own),
+        *(
+            (str(error_type.exit_code), f"`{error_type.__name__}`", _first_words(error_type))
+            for error_type in with_exit_code
+        ),
         (str(errors.EXIT_CODE_INTERRUPTED), "", "Interrupted, by Ctrl-C or SIGTERM."),
     ]
     yield from table(("code", "kind", "what it means"), sorted(rows, key=lambda row: int(row[0])))
@@ -144,7 +151,7 @@ def _first_words(kind: type) -> str:
 
 
 def _documented(module: ModuleType) -> Iterator[str]:
-    """Yield the docstring of a module that reads a file, with its examples as TOML."""
+    """Yield the docstring of a module, with its indented examples as TOML blocks."""
     text = inspect.getdoc(module) or ""
     for part in re.split(r"((?:^    .*\n(?:\n+(?=    ))?)+)", text + "\n", flags=re.MULTILINE):
         if part.startswith("    "):

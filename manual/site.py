@@ -1,8 +1,8 @@
-"""What the site has beyond the files in docs: a hook of mkdocs.
+"""mkdocs hook that adds pages from outside docs to the site, and adapts links.
 
-Documents are written to be read where they lie, in the repository. On the site the README is the
-first page, documents from outside docs and notebooks are pages like the others, links follow them,
-and links to code, which has no page, are plain text.
+Documents have links that work in the repository. On the site the README is the first page, and
+documents outside docs and notebooks are pages. Links lead to these pages; links to code, which has
+no page, become plain text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 from manual.blocks import FENCE, Block
-from manual.notebooks import NOTEBOOKS, as_markdown
+from manual.notebooks import NOTEBOOKS, render_markdown
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -27,7 +27,7 @@ OUTSIDE = {
     "src/privet/README.md": "modules.md",
     "deploy/README.md": "deploy.md",
 }
-"""Documents that lie outside docs, and the pages that they are on the site."""
+"""Documents outside docs, and their pages on the site."""
 _LINK = re.compile(r"(!?)\[([^\]\[]*(?:\[[^\]]*\][^\]\[]*)*)\]\(([^)\s]+)\)")
 
 
@@ -37,40 +37,42 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         name = f"notebooks/{path.stem}.md"
-        files.append(File.generated(config, name, content=as_markdown(path)))
+        files.append(File.generated(config, name, content=render_markdown(path)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
-    """Make links lead to pages, and say which commands no test runs."""
-    here = _lies_at(page.file.src_uri)
+    """Adapt links to pages, and mark commands that no test runs."""
+    source_path = _get_source_path(page.file.src_uri)
 
-    def linked(found: re.Match[str]) -> str:
-        sign, text, target = found.groups()
+    def replace_link(match: re.Match[str]) -> str:
+        sign, text, target = match.groups()
         path, mark, part = target.partition("#")
         if not path or re.match(r"[a-z]+:", path):
-            return found[0]
-        there = _page_of(posixpath.normpath(posixpath.join(posixpath.dirname(here), path)))
-        if there is None or files.get_file_from_path(there) is None:
+            return match[0]
+        page_path = _get_page_path(
+            posixpath.normpath(posixpath.join(posixpath.dirname(source_path), path))
+        )
+        if page_path is None or files.get_file_from_path(page_path) is None:
             return text
         start = posixpath.dirname(page.file.src_uri)
-        return f"{sign}[{text}]({posixpath.relpath(there, start or '.')}{mark}{part})"
+        return f"{sign}[{text}]({posixpath.relpath(page_path, start or '.')}{mark}{part})"
 
     pieces = re.split(FENCE, markdown)
     return "".join(
-        _shown(Block.of(piece)) if FENCE.match(piece) else _LINK.sub(linked, piece)
+        _render_block(Block.parse(piece)) if FENCE.match(piece) else _LINK.sub(replace_link, piece)
         for piece in pieces
     )
 
 
-def _lies_at(page: str) -> str:
-    """Return where in the repository the source of a page lies."""
-    outside = {there: here for here, there in OUTSIDE.items()}
-    return outside.get(page, f"docs/{page}")
+def _get_source_path(page: str) -> str:
+    """Return the repository path of the source of a page."""
+    sources = {page_path: source for source, page_path in OUTSIDE.items()}
+    return sources.get(page, f"docs/{page}")
 
 
-def _page_of(path: str) -> str | None:
-    """Return the page or figure that a file of the repository is on the site, if it is any."""
+def _get_page_path(path: str) -> str | None:
+    """Return the site path of a file of the repository, or None."""
     if path in OUTSIDE:
         return OUTSIDE[path]
     if not path.startswith("docs/"):
@@ -79,8 +81,8 @@ def _page_of(path: str) -> str | None:
     return inside.removesuffix(".ipynb") + ".md" if inside.endswith(".ipynb") else inside
 
 
-def _shown(block: Block) -> str:
-    """Return a block as the site has it, with a line below it if no test runs it."""
+def _render_block(block: Block) -> str:
+    """Render a block for the site, with a note below it if no test runs it."""
     text = f"```{block.language}\n{block.text}```"
     if block.not_run is None:
         return text

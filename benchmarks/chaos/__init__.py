@@ -1,8 +1,8 @@
-"""Interrupting federations on purpose, at every phase and in every way, and looking what is left.
+"""Chaos tests: interruptions of federations at every phase, and checks of the outcome.
 
     python -m benchmarks.chaos [--interruptions 50] [--at-once 2] [--seed 0] [--keep]
 
-`run_relay`: connections that can be cut. `watched`: a role as a process whose log is read.
-`strike`: one interruption, and what must be true after it. `trial`: a federation that suffers some
-of them, and its end. `page`: what came of all, as a table.
+`relay`: connections that can be cut. `watched`: a role's process with its log. `strike`: one
+interruption, and the checks after it. `trial`: a federation with several interruptions. `page`: the
+results as a table.
 """

@@ -1,4 +1,4 @@
-"""Interrupt federations, several at once, until they were interrupted as often as asked for."""
+"""Interrupt federations, several at once, a given number of times."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from privet.spec.params import Params
 NAMES = ("bank", "telecom", "shop")
 PARAMS: dict[str, Any] = {"tables": 12, "depth": 3, "buckets": 8, "learning_rate": 1.0}
 KINDS = ((1, 1), (3, 1), (1, 2))
-"""How many dealers federations have, and shards; in shards, one has workers as processes."""
+"""Dealer and shard counts of federations; with shards, one participant has worker processes."""
 WITH_WORKERS = "bank"
 EACH = 3
-"""How often a federation is interrupted at most: once in a phase."""
+"""Maximum of interruptions of one federation, each in another phase."""
 
 
 class Chaos:
-    """Federations to be interrupted, and what came of it."""
+    """Federations with interruptions, and the outcomes."""
 
     def __init__(self, interruptions: int, seed: int) -> None:
         self._left = interruptions
@@ -63,7 +63,7 @@ class Chaos:
         }
 
     def deals(self) -> Iterator[tuple[tuple[int, int], list[Strike]]]:
-        """Yield kinds of federations, and the interruptions of each, until none are left."""
+        """Yield kinds of federations with their interruptions, until none are left."""
         held: dict[tuple[int, int], list[Strike]] = {kind: [] for kind in KINDS}
         for kind in cycle(KINDS):
             if self._left == 0:
@@ -79,7 +79,7 @@ class Chaos:
             yield kind, strikes
 
     def suffer(self, kind: tuple[int, int], strikes: list[Strike]) -> None:
-        """Make a federation, interrupt it, and keep what came of it."""
+        """Create a federation, interrupt it, and record the outcomes."""
         dealers, shards = kind
         with tempfile.TemporaryDirectory(prefix="privet-chaos-") as folder:
             local = LocalFederation(Path(folder), NAMES, dealers)
@@ -96,13 +96,13 @@ class Chaos:
         with self._lock:
             for outcome in found:
                 self.outcomes.append((kind, outcome))
-                told = "too late" if outcome.missed else "; ".join(outcome.problems) or "good"
-                of = f"{dealers} dealers, {shards} shards"
-                print(f"{len(self.outcomes)}: {outcome.strike}, {of}: {told}")
+                verdict = "too late" if outcome.missed else "; ".join(outcome.problems) or "good"
+                kind_text = f"{dealers} dealers, {shards} shards"
+                print(f"{len(self.outcomes)}: {outcome.strike}, {kind_text}: {verdict}")
                 sys.stdout.flush()
 
     def figures(self) -> list[Figures]:
-        """Return what came of every interruption that came in time, to be kept."""
+        """Return the outcomes of all interruptions in time, as results."""
         return [
             {
                 "phase": outcome.strike.phase,
@@ -120,7 +120,7 @@ class Chaos:
 
 
 def main() -> int:
-    """Run what was asked for; return 1 if anything went wrong."""
+    """Run the requested interruptions; return 1 if any check failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--interruptions", type=int, default=50)
     parser.add_argument("--at-once", type=int, default=2, help="how many federations")
@@ -143,7 +143,7 @@ def main() -> int:
                 "run_seconds": time.perf_counter() - started,
                 "interruptions": chaos.figures(),
             }
-            # After each of them: who is interrupted itself has not worked in vain.
+            # Write after each federation, so that an interrupted run keeps its results.
             figures = keep(path, figures, f"{command} --at-once {arguments.at_once}")
     print(wrapped(section(figures)))
     return any(row["problems"] for row in figures["interruptions"])

@@ -1,4 +1,4 @@
-"""What came of all interruptions, as a section of the page of results."""
+"""Results of all interruptions as a section of the results page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.evidence.markdown import table
 
 NAME = "chaos"
 _LONGEST = 160
-"""Characters of a problem that the page shows; the rest is in the file."""
+"""Maximum characters of a problem on the page; the results file has all."""
 
 
 def section(figures: Figures) -> Iterator[str]:
@@ -34,12 +34,12 @@ def section(figures: Figures) -> Iterator[str]:
     head = ("good of all", *ACTIONS, "longest, s")
     body = []
     for phase in PHASES:
-        here = [row for row in rows if row["phase"] == phase]
+        phase_rows = [row for row in rows if row["phase"] == phase]
         cells = []
         for action in ACTIONS:
-            mine = [row for row in here if row["action"] == action]
-            cells.append(f"{sum(not row['problems'] for row in mine)} of {len(mine)}")
-        longest = max((row["seconds"] for row in here), default=0.0)
+            action_rows = [row for row in phase_rows if row["action"] == action]
+            cells.append(f"{sum(not row['problems'] for row in action_rows)} of {len(action_rows)}")
+        longest = max((row["seconds"] for row in phase_rows), default=0.0)
         body.append([phase, *cells, f"{longest:.1f}"])
     yield from table(head, body)
     for row in rows:

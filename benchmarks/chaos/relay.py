@@ -1,4 +1,4 @@
-"""A relay at everybody's door, so that connections can be cut while both ends are well."""
+"""A relay for each listen address, so that connections can be cut between running processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from privet.transport.handshake import SESSION_ID_BYTES
 from privet.transport.rendezvous import listen
 
 _NAME_AT = len(b"PVHELLO2") + SESSION_ID_BYTES
-"""Where in a hello the caller's name begins, after its length in two bytes."""
+"""Offset of the caller's name in a hello, which starts with its length in two bytes."""
 
 
 @dataclass
@@ -28,34 +28,34 @@ class _Pair:
     far: socket.socket
     caller: str = ""
     carrying: int = 2
-    """In how many directions."""
+    """Number of open directions."""
 
     def cut(self) -> None:
-        """End it both ways, which whoever carries it finds out."""
+        """Shut down both directions; the carrying threads detect it."""
         for end in (self.near, self.far):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
 
 class Relays:
-    """Relays to all members of a job, whose addresses become theirs."""
+    """Relays to all members of a job, which replace the addresses in the job."""
 
     def __init__(self, local: LocalFederation) -> None:
         self._pairs: list[_Pair] = []
-        self._doors: list[socket.socket] = []
+        self._listeners: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self.listening: dict[str, str] = {}
-        """Where each member itself listens."""
+        """Listen address of each member."""
         text = local.job_path.read_text()
         job = Job.read(local.job_path)
         for name in local.member_names:
-            member = job.get_entry(name).address
-            door = listen()
-            self._doors.append(door)
-            self.listening[name] = member
-            text = text.replace(f'"{member}"', f'"127.0.0.1:{door.getsockname()[1]}"')
-            self._begin(self._answer, name, door)
+            address = job.get_entry(name).address
+            listener = listen()
+            self._listeners.append(listener)
+            self.listening[name] = address
+            text = text.replace(f'"{address}"', f'"127.0.0.1:{listener.getsockname()[1]}"')
+            self._begin(self._answer, name, listener)
         local.job_path.write_text(text)
         for name in local.party_names:
             party = local.folder / name / "party.toml"
@@ -71,20 +71,20 @@ class Relays:
                 pair.cut()
 
     def close(self) -> None:
-        """Cut everything, and relay nothing more."""
-        for door in self._doors:
+        """Cut all connections, and stop the relays."""
+        for listener in self._listeners:
             with contextlib.suppress(OSError):
-                door.shutdown(socket.SHUT_RDWR)
-            door.close()
+                listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
         for pair in list(self._pairs):
             pair.cut()
         for thread in self._threads:
             thread.join(5)
 
-    def _answer(self, called: str, door: socket.socket) -> None:
+    def _answer(self, called: str, listener: socket.socket) -> None:
         while True:
             try:
-                near, _ = door.accept()
+                near, _ = listener.accept()
             except OSError:
                 return
             try:
@@ -111,7 +111,7 @@ class Relays:
                     first += content
                     pair.caller = _name_in(first)
                 target.sendall(content)
-        # Whoever ends one way is let the other way end by itself: last words may be on it.
+        # Shut down only this direction: a failure notice may still travel in the other one.
         with contextlib.suppress(OSError):
             target.shutdown(socket.SHUT_WR)
         with self._lock:
@@ -123,7 +123,7 @@ class Relays:
 
 
 def _name_in(hello: bytes) -> str:
-    """Return the name that a hello has, or nothing as long as it is not there."""
+    """Return the name in a hello, or an empty text while it is incomplete."""
     start = _NAME_AT + 2
     size = int.from_bytes(hello[_NAME_AT:start], "little")
     name = hello[start : start + size]

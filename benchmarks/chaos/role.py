@@ -1,9 +1,9 @@
-"""Commands as processes of their own that do not import everything anew.
+"""Commands as separate processes that a fork server starts without importing modules again.
 
-A process that has imported what `privet train`, `privet predict` and `privet dealer` need, and has
-done nothing else, is copied for each. From there on it is a process as if it had been started: it
-reads its files, meets the others over TLS, and gets signals of its own. Importing takes longer than
-all the rest of a small training, and a thousand interruptions mean many thousands of processes.
+The server has only imported the modules of `privet train`, `privet predict` and `privet dealer`. A
+forked process behaves as a started one: it reads its files, connects over TLS, and receives its own
+signals. Imports take longer than the rest of a small training run, and a thousand interruptions
+need many thousands of processes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-# What commands import when they are asked for is here in the process that is copied.
+# Modules that commands import lazily are imported in the fork server.
 import privet.cli.app
 import privet.cli.dealer
 import privet.cli.federation  # noqa: F401
@@ -26,23 +26,22 @@ from privet.runtime.local.launcher import PROCESS_ENVIRONMENT, create_process_co
 
 _STDOUT, _STDERR = 1, 2
 _ONE_AT_A_TIME = threading.Lock()
-"""A start looks after all processes that have ended. Of two threads that ask how one has ended, the
-second is told that nobody knows."""
+"""Lock: a start reaps all ended processes, which breaks a concurrent query of an exit code."""
 
 
 def _be(arguments: list[str], log: Connection) -> None:
-    """Run a command of `privet`, whose log goes into a pipe."""
+    """Run a `privet` command with its log in a pipe."""
     os.dup2(log.fileno(), _STDERR)
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), _STDOUT)
-    # Those of the process that was copied may be anything: a test's capture, or nothing.
+    # The fork server's streams can be anything, such as a test's capture.
     sys.stdout, sys.stderr = (os.fdopen(k, "w", closefd=False) for k in (_STDOUT, _STDERR))
     sys.argv = ["privet", *arguments]
     main()
 
 
 class Role:
-    """One such process."""
+    """Process of one command."""
 
     def __init__(self, arguments: list[str]) -> None:
         os.environ |= {
@@ -55,32 +54,32 @@ class Role:
             self._process.start()
         writer.close()
         self.log = os.fdopen(os.dup(reader.fileno()), encoding="utf-8")
-        """What it says, line by line."""
+        """Lines of the log."""
         reader.close()
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Process id."""
         assert self._process.pid is not None
         return self._process.pid
 
     @property
     def code(self) -> int | None:
-        """What it returned, or the negative number of the signal that ended it."""
+        """Exit code, or the negative number of the signal that ended the process."""
         with _ONE_AT_A_TIME:
             return self._process.exitcode
 
     def workers(self) -> list[int]:
-        """Return the processes of its workers."""
+        """Return the process ids of its workers."""
         return workers_of(self.pid)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send it a signal, unless it has ended."""
+        """Send a signal, unless the process has ended."""
         if self.code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def has_ended(self, seconds: float) -> bool:
-        """Wait for its end."""
+        """Wait for the end; return whether the process has ended."""
         wait([self._process.sentinel], seconds)
         return self.code is not None

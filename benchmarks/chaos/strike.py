@@ -1,4 +1,4 @@
-"""One interruption of a federation: who, when and how, and what must be true after it."""
+"""One interruption of a federation: victims, phase, action, and the checks after it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ACTIONS = ("kill", "stop", "terminate", "cut")
 """SIGKILL, SIGSTOP (and SIGCONT when all others have ended), SIGTERM, connections cut."""
 MOST_VICTIMS = 3
 WORKERS = "'s workers"
-"""Behind the name of whoever has them, as processes."""
+"""Suffix of the name of a role with worker processes."""
 LATEST = 15.0
-"""Seconds within which all must have ended once they could know, on a machine that is busy."""
+"""Maximum seconds until all processes have ended after a detectable failure, on a busy machine."""
 SILENCE = 10.0
-"""Seconds until one that says nothing is given up."""
+"""Seconds until a silent peer times out."""
 PATIENCE = 600.0
-"""Seconds after which what nobody disturbs must be done, on a machine that is busy with others."""
+"""Maximum seconds of an undisturbed command, on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Strike:
     victims: tuple[str, ...]
     """Roles, or the workers of one."""
     table: int = 0
-    """After which table, in the phase of tables or at the end."""
+    """Number of the last table before the interruption, in the phases tables and end."""
 
     def __str__(self) -> str:
         when = f"{self.phase} ({self.table})" if self.phase == "tables" else self.phase
@@ -46,53 +46,53 @@ class Strike:
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """The roles who are hit, or whose workers are."""
+        """Roles that are interrupted, or whose workers are."""
         return tuple(victim.removesuffix(WORKERS) for victim in self.victims)
 
     @property
     def late(self) -> bool:
-        """Whether all may be done before somebody is missed."""
+        """Whether all processes may end before a failure is detected."""
         return self.phase in ("end", "prediction")
 
     @property
     def verb(self) -> str:
-        """The command that is interrupted."""
+        """Interrupted command."""
         return "predict" if self.phase == "prediction" else "train"
 
-    def is_due(self, said: Said) -> bool:
-        """Tell whether this is the event to strike at."""
+    def is_due(self, event: Said) -> bool:
+        """Return whether an event triggers the interruption."""
         if self.phase in ("tables", "end"):
-            return said["event"] == "table" and bool(said["table"] >= self.table)
+            return event["event"] == "table" and bool(event["table"] >= self.table)
         kind = {"gathering": "listening", "set-up": "started"}.get(self.phase, "connected")
-        return bool(said["event"] == kind)
+        return bool(event["event"] == kind)
 
 
 def deck(
-    chance: random.Random,
+    rng: random.Random,
     names: tuple[str, ...],
     dealers: tuple[str, ...],
     tables: int,
     workers: tuple[str, ...] = (),
 ) -> Iterator[Strike]:
-    """Yield interruptions of all kinds, in an order by chance, again and again.
+    """Yield interruptions of all kinds repeatedly, in random order.
 
-    Some have workers as processes. These are there while tables are trained, and what they say to
-    each other goes through no relay that could be cut.
+    Worker processes exist only while tables are trained, and their connections pass no relay that
+    could be cut.
     """
     kinds = list(product(PHASES, ACTIONS, range(1, MOST_VICTIMS + 1)))
     while True:
-        chance.shuffle(kinds)
+        rng.shuffle(kinds)
         for phase, action, count in kinds:
-            everybody = [*names, *dealers]
+            roles = [*names, *dealers]
             if phase in ("set-up", "tables", "end") and action != "cut":
-                everybody += [name + WORKERS for name in workers]
-            victims = tuple(chance.sample(everybody, min(count, len(everybody) - 1)))
-            table = {"tables": chance.randint(2, tables - 2), "end": tables}.get(phase, 0)
+                roles += [name + WORKERS for name in workers]
+            victims = tuple(rng.sample(roles, min(count, len(roles) - 1)))
+            table = {"tables": rng.randint(2, tables - 2), "end": tables}.get(phase, 0)
             yield Strike(phase, action, victims, table)
 
 
 def hit(strike: Strike, running: dict[str, Watched], relays: Relays) -> list[int]:
-    """Do it to those who are still there; return all workers' processes, anybody's."""
+    """Interrupt the victims; return the worker processes of all roles."""
     all_workers = {name: watched.process.workers() for name, watched in running.items()}
     workers = [process for each in all_workers.values() for process in each]
     if strike.action == "cut":
@@ -108,7 +108,7 @@ def hit(strike: Strike, running: dict[str, Watched], relays: Relays) -> list[int
 
 
 def thaw(strike: Strike, running: dict[str, Watched], workers: Iterable[int] = ()) -> None:
-    """Let those go on who were stopped."""
+    """Continue stopped processes."""
     if strike.action == "stop":
         for victim in strike.victims:
             if victim in running:
@@ -123,7 +123,7 @@ def _signal(processes: Iterable[int], number: signal.Signals) -> None:
 
 
 def all_is_done(running: Mapping[str, Watched]) -> bool:
-    """Tell whether everybody has ended well, whatever was done to some."""
+    """Return whether all processes have ended with code 0."""
     return all(watched.code == 0 for watched in running.values())
 
 
@@ -159,11 +159,11 @@ def check_ends(
 def check_gathering(
     strike: Strike, running: dict[str, Watched], start: Callable[[str], Watched], late: str
 ) -> list[str]:
-    """Let all meet after a strike while one was missing; return what went wrong."""
+    """Start the missing member after an interruption; return all problems."""
     others = {name: watched for name, watched in running.items() if name not in strike.victims}
     problems: list[str] = []
     if strike.action == "terminate":
-        # They say that they cannot take part, so nobody waits for them: all start again.
+        # Terminated members send failure notices, so all members end and restart.
         problems += _check_time(running.values(), time.monotonic(), LATEST)
         problems += [_surprise(watched) for watched in others.values() if watched.code != 7]
         for watched in others.values():
@@ -191,23 +191,23 @@ def check_gathering(
     return problems
 
 
-def check_logs(all_of_them: Iterable[Watched]) -> list[str]:
-    """Return complaints about those who said something that is no event, such as a traceback."""
-    return [f"{each.name} says {each.stray}" for each in all_of_them if each.stray]
+def check_logs(processes: Iterable[Watched]) -> list[str]:
+    """Return problems of processes that wrote lines other than events, such as tracebacks."""
+    return [f"{each.name} says {each.stray}" for each in processes if each.stray]
 
 
 def _check_time(watched: Iterable[Watched], since: float, seconds: float) -> Iterator[str]:
-    """Wait until all have ended; complain of those who take too long, and end them."""
-    found = []
+    """Wait until all processes have ended; kill those that take too long, and report them."""
+    problems = []
     for each in watched:
         if not each.has_ended(since + seconds - time.monotonic()):
-            found.append(f"{each.name} has not ended {seconds:.0f} s after it could know")
+            problems.append(f"{each.name} has not ended {seconds:.0f} s after it could know")
             each.kill()
-    return iter(found)
+    return iter(problems)
 
 
 def _check_gone(workers: list[int]) -> Iterator[str]:
-    """Wait until no worker's process is there any more; complain if one is, and end it."""
+    """Wait until all worker processes have ended; kill and report remaining ones."""
     until = time.monotonic() + LATEST
     while left := [process for process in workers if is_there(process)]:
         if time.monotonic() > until:
@@ -219,16 +219,16 @@ def _check_gone(workers: list[int]) -> Iterator[str]:
 
 def _check_blame(strike: Strike, watched: Watched) -> list[str]:
     if strike.action == "cut" and watched.last.get("peer") is not None:
-        return []  # both ends of a cut connection blame each other
+        return []  # both ends of a cut connection report each other
     if _names_victim(strike, watched.last, "error"):
         return []
     return [f"{watched.name} names none of {strike.victims}: {watched.last['text']}"]
 
 
-def _names_victim(strike: Strike, said: Said, kind: str) -> bool:
-    """Tell whether somebody is named; of workers, their head, or they, as their head calls them."""
+def _names_victim(strike: Strike, event: Said, kind: str) -> bool:
+    """Return whether an event names a victim; for workers, their role or a worker name."""
     names = [*strike.heads, *(["worker"] if strike.heads != strike.victims else [])]
-    return said["event"] == kind and any(name in said["text"] for name in names)
+    return event["event"] == kind and any(name in event["text"] for name in names)
 
 
 def _surprise(watched: Watched) -> str:

@@ -1,4 +1,4 @@
-"""A federation that is interrupted several times, and must end as if nothing had happened."""
+"""A federation with several interruptions, whose result must not change."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from privet.experiments.local_federation import LocalFederation
 from privet.storage.model_part import load_part
 
 CLOSE = 1e-3
-"""How far leaf values and predictions may be from those in the clear."""
+"""Tolerance of leaf values and predictions, compared with plaintext."""
 
 
 @dataclass
 class Outcome:
-    """What came of one interruption."""
+    """Outcome of one interruption."""
 
     strike: Strike
     problems: list[str] = field(default_factory=list)
     missed: bool = False
-    """Whether it was all over before the interruption."""
+    """Whether all processes had ended before the interruption."""
     seconds: float = 0.0
-    """From the interruption until all had ended, or met."""
+    """Seconds from the interruption until all processes had ended, or were connected."""
 
 
 @dataclass
 class Trial:
-    """A federation, and what it must come to."""
+    """A federation, and its expected result."""
 
     local: LocalFederation
     plain: Model
@@ -57,7 +57,7 @@ class Trial:
     relays: Relays
 
     def suffer(self, strikes: Sequence[Strike]) -> list[Outcome]:
-        """Interrupt it, in the order of phases, then let it end; return what came of each."""
+        """Interrupt the federation in the order of phases, then let it end; return all outcomes."""
         ordered = sorted(strikes, key=lambda strike: PHASES.index(strike.phase))
         found = [self._interrupt(strike) for strike in ordered if strike.verb == "train"]
         problems = self._train()
@@ -95,15 +95,15 @@ class Trial:
         return outcome
 
     def _watched(self, strike: Strike, running: Iterable[str]) -> list[str]:
-        """Return whose logs say when to strike: a victim's, if it tells of that.
+        """Return the roles whose logs trigger the interruption; a victim's log if possible.
 
-        As long as somebody waits, it may wait on: only once all have met, all have to end.
+        In the first phases all logs count, since a member may wait until all are connected.
         """
         if strike.phase in ("gathering", "agreement", "prediction"):
             return list(running)
         if strike.phase in ("tables", "end"):
-            own = [name for name in strike.heads if name in self.local.party_names]
-            return [*own, *self.local.party_names][:1]
+            local_names = [name for name in strike.heads if name in self.local.party_names]
+            return [*local_names, *self.local.party_names][:1]
         return [strike.heads[0]]
 
     def _start(self, name: str, verb: str) -> Watched:
@@ -133,7 +133,7 @@ class Trial:
             return problems + check_logs(running.values()), running
 
     def _train(self) -> list[str]:
-        """Run the training to its end; return what is wrong with it."""
+        """Run the training to its end; return all problems."""
         done = self._common_stage()
         problems, running = self._end("train")
         if problems:
@@ -153,7 +153,7 @@ class Trial:
         return problems
 
     def _predict(self) -> list[str]:
-        """Predict new rows, and compare."""
+        """Predict new rows; return all problems."""
         problems, _ = self._end("predict")
         if problems:
             return problems
@@ -165,26 +165,26 @@ class Trial:
         return problems
 
     def _left_over(self) -> list[str]:
-        """Return complaints about files that should not be there at the end."""
+        """Return problems with unexpected files at the end."""
         problems = []
         for name in self.local.party_names:
             folder = self.local.get_part_path(name).parent
             expected = {"rehearsal.checkpoints", "rehearsal.part", "runs"}
-            left = {path.name for path in folder.iterdir()} - expected
+            unexpected = {path.name for path in folder.iterdir()} - expected
             kinds = sorted(path.suffix for path in (folder / "rehearsal.checkpoints").iterdir())
-            left |= {path.name for path in folder.parent.glob(".*")}
-            if left or kinds != [".ended", *self._shards, ".tables"]:
-                problems.append(f"{name} is left with {sorted(left) or kinds}")
+            unexpected |= {path.name for path in folder.parent.glob(".*")}
+            if unexpected or kinds != [".ended", *self._shards, ".tables"]:
+                problems.append(f"{name} is left with {sorted(unexpected) or kinds}")
         return problems
 
     @property
     def _shards(self) -> list[str]:
-        """The kinds of files that workers leave at the end: more can be trained later."""
+        """Suffixes of the checkpoints that workers keep at the end."""
         shards = Job.read(self.local.job_path).shards
         return [f".shard{number}" for number in range(shards if shards > 1 else 0)]
 
     def _common_stage(self) -> int:
-        """Return after how many tables all participants could go on."""
+        """Return the number of tables from which all participants can resume."""
         stages = []
         for name in self.local.party_names:
             part = self.local.get_part_path(name)
@@ -195,7 +195,7 @@ class Trial:
 
 
 def _stage_of(part: Path) -> set[str]:
-    """Return the stage that a part stands for, as checkpoints are called."""
+    """Return the stage of a model part, in the format of checkpoint names."""
     try:
         tables, run = load_part(part).checkpoint_key
     except ModelError:

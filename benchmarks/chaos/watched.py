@@ -1,4 +1,4 @@
-"""A role as a process, whose log is read as it is written."""
+"""A role's process with its parsed log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Said = dict[str, Any]
 
 
 class Watched:
-    """One role at work."""
+    """Running role with its log events."""
 
     def __init__(self, local: LocalFederation, name: str, verb: str, *options: str) -> None:
         self.name = name
@@ -24,7 +24,7 @@ class Watched:
         self.process = Role(arguments)
         self.said: list[Said] = []
         self.stray: list[str] = []
-        """What it said that is no event."""
+        """Lines that are not events."""
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -38,21 +38,21 @@ class Watched:
                     self.stray.append(line.rstrip())
                 self._changed.notify_all()
 
-    def has_said(self, wanted: Callable[[Said], bool], seconds: float) -> bool:
-        """Wait until it has said something; return False if it ends or takes too long."""
-        until, seen = time.monotonic() + seconds, 0
+    def has_said(self, condition: Callable[[Said], bool], seconds: float) -> bool:
+        """Wait for an event; return False if the process ends or the time is over."""
+        deadline, seen = time.monotonic() + seconds, 0
         with self._changed:
             while True:
-                if any(map(wanted, self.said[seen:])):
+                if any(map(condition, self.said[seen:])):
                     return True
                 seen = len(self.said)
-                left = until - time.monotonic()
-                if left <= 0 or not (self._reader.is_alive() or len(self.said) > seen):
+                remaining = deadline - time.monotonic()
+                if remaining <= 0 or not (self._reader.is_alive() or len(self.said) > seen):
                     return False
-                self._changed.wait(min(left, 0.2))
+                self._changed.wait(min(remaining, 0.2))
 
     def has_ended(self, seconds: float) -> bool:
-        """Wait until it has ended, and all that it said was read."""
+        """Wait until the process has ended and its log is read."""
         if not self.process.has_ended(max(0.01, seconds)):
             return False
         self._reader.join(5)
@@ -60,16 +60,16 @@ class Watched:
 
     @property
     def code(self) -> int | None:
-        """What it returned."""
+        """Exit code."""
         return self.process.code
 
     @property
     def last(self) -> Said:
-        """The last that it said."""
+        """Last event."""
         return self.said[-1] if self.said else {"event": "nothing", "text": ""}
 
     def kill(self) -> None:
-        """End it, if it has not."""
+        """Kill the process, unless it has ended."""
         self.process.send_signal(signal.SIGKILL)
         self.process.has_ended(5)
         self._reader.join(5)

@@ -1,4 +1,4 @@
-"""Run measurements, and show them."""
+"""Run measurements, and render their results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def main() -> None:
-    """Do what was asked for."""
+    """Run the requested action."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.evidence")
     parser.add_argument("what", choices=["list", "run", "show", "calibrate"])
     parser.add_argument("section", nargs="?")
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def run(rows: list[Row], folder: Path) -> None:
-    """Measure rows, one by one, and keep each as soon as it is there."""
+    """Measure rows one by one, and write each result immediately."""
     if "PRIVET_DATA" not in os.environ:
         print("PRIVET_DATA is not set: california and credit are downloaded, if they can be")
     for number, row in enumerate(rows, start=1):
@@ -62,9 +62,9 @@ def run(rows: list[Row], folder: Path) -> None:
 
 
 def calibrate(folder: Path) -> None:
-    """Fit the cost model to the runs of which computing is most: those at LAN speed.
+    """Fit the cost model to the runs at LAN speed, in which computing dominates.
 
-    On a machine with a core for every process.
+    The machine must have a core for every process.
     """
     found = [
         row
@@ -73,7 +73,7 @@ def calibrate(folder: Path) -> None:
         if has_time(row)
         and row["protocol"] == "masked"
         and row["network"] == "lan"
-        # Larger indicators lie on disk, and reading them is another matter.
+        # Larger indicators are on disk, and reading them is a different cost.
         and not lies_on_disk(row)
     ]
     values = np.array(
@@ -95,8 +95,8 @@ def calibrate(folder: Path) -> None:
     fitted = constants(values, seconds)
     for name, value in zip(names, fitted, strict=True):
         print(f"{name:18}{value:12.3g}   now {getattr(REFERENCE_SPEED, name):.3g}")
-    for row, guess, measured in zip(found, values @ fitted, seconds, strict=True):
-        print(f"{row['key']:36}{measured:9.1f}{guess:9.1f}")
+    for row, estimate, measured in zip(found, values @ fitted, seconds, strict=True):
+        print(f"{row['key']:36}{measured:9.1f}{estimate:9.1f}")
 
 
 if __name__ == "__main__":

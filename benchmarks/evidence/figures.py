@@ -1,4 +1,4 @@
-"""The figures, drawn from the CSVs as SVG."""
+"""The plots, drawn from the CSVs as SVG."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def draw(folder: Path) -> list[str]:
-    """Draw every figure that there are rows for; return their names."""
+    """Draw every plot with measured rows; return the names."""
     found = {path.stem: load(path) for path in sorted(folder.glob("*.csv"))}
     names = available(folder)
     for name in names:
@@ -36,23 +36,23 @@ def draw(folder: Path) -> list[str]:
 
 
 def available(folder: Path) -> list[str]:
-    """Return the figures that there are rows for."""
+    """Return the names of plots with measured rows."""
     return [name for name, (section, _) in _FIGURES.items() if (folder / f"{section}.csv").exists()]
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a figure."""
+    """Write a plot as SVG."""
     path.write_bytes(render_figure(figure))
 
 
 def panels(columns: int, rows: int = 1, size: tuple[float, float] = (3.6, 3.0)) -> tuple[Any, Any]:
-    """Return a figure and its axes, a row each."""
+    """Return a figure and the grid of its axes."""
     figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
 def line(axes: Any, protocol: str, label: str, points: Points, **look: Any) -> None:
-    """Draw one line, in the colour of its protocol."""
+    """Draw one line in the colour of its protocol."""
     points = sorted(points)
     drawn = {"color": PROTOCOL_COLOURS[protocol], "marker": "o", "markersize": 4, **look}
     axes.plot([x for x, _ in points], [y for _, y in points], label=label, **drawn)
@@ -72,7 +72,7 @@ def _learning(found: dict[str, list[Point]]) -> Any:
                 for r in rows
                 if (r["data"], r["protocol"]) == (data, protocol)
             ]
-            # `masked` lies upon it, mostly.
+            # `masked` mostly covers this line.
             wide = {"linewidth": 6, "alpha": 0.5} if protocol == "plain" else {}
             few = {"marker": mark} if tables <= 20 else {"marker": ""}
             line(axes, protocol, protocol, points, **{**few, **wide})
@@ -86,7 +86,7 @@ def _learning(found: dict[str, list[Point]]) -> Any:
 def _both(
     section: str, column: str, label: str, *, log: bool = False, against_paper: bool = False
 ) -> Callable[[dict[str, list[Point]]], Any]:
-    """Return what draws runtime and traffic by one quantity, measured and predicted."""
+    """Return a function that draws measured and predicted time and traffic by one quantity."""
 
     def function(found: dict[str, list[Point]]) -> Any:
         rows = found[section]
@@ -125,7 +125,7 @@ def _both(
 
 
 def _parameters(data: str) -> Callable[[dict[str, list[Point]]], Any]:
-    """Return what draws runtime by depth, buckets and tables, for some numbers of samples."""
+    """Return a function that draws time by depth, buckets and tables, for some sample counts."""
 
     def function(found: dict[str, list[Point]]) -> Any:
         figure, (line_of_axes,) = panels(3)

@@ -1,4 +1,4 @@
-"""Lines of Markdown: tables, and paragraphs wrapped as documents are."""
+"""Lines of Markdown: tables, and wrapped paragraphs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table, and an empty one."""
+    """Yield the lines of a table, and an empty line."""
     yield f"| {' | '.join(head)} |"
     yield f"|{'|'.join(' --- ' for _ in head)}|"
     for row in rows:
@@ -22,7 +22,7 @@ def wrapped(lines: Iterable[str]) -> str:
 
 
 def _wrapped(line: str) -> list[str]:
-    """Wrap a paragraph, which is one line; tables, figures and titles stay as they are."""
+    """Wrap a paragraph, which is one line; do not change tables, images and titles."""
     if line.startswith(("|", "#", "!", "    ")):
         return [line]
     return textwrap.wrap(line, 100, break_long_words=False, break_on_hyphens=False) or [""]

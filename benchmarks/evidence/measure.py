@@ -1,4 +1,4 @@
-"""Running one measurement, and keeping it as a row of a CSV."""
+"""Run of one measurement, and its row in a CSV."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Figures = dict[str, Any]
 
 
 def measure(row: Row) -> list[Figures]:
-    """Run a row; return its figures: one entry, or one for every number of tables."""
+    """Measure a row; return one result, or one for each table count."""
     loaded = _load(row)
     rows, test = split_rows(loaded.frame, 0.2, 0)
     rows = _cut(rows, row.samples, row.features)
@@ -45,15 +45,15 @@ def measure(row: Row) -> list[Figures]:
         depth=row.depth,
         buckets=row.buckets,
         learning_rate=1.0,
-        # As in the paper, where classifications start from 0.
+        # In the paper, the base score of classifications is 0.
         base_score=None if loaded.task == "regression" else 0.0,
     )
-    about = {**asdict(row), **environment(), "command": row.command}
-    about |= {"samples": rows.n_samples, "features": len(rows.names), "task": loaded.task}
-    about["delay_ms"] = Network.parse(row.network).delay_ms
+    metadata = {**asdict(row), **environment(), "command": row.command}
+    metadata |= {"samples": rows.n_samples, "features": len(rows.names), "task": loaded.task}
+    metadata["delay_ms"] = Network.parse(row.network).delay_ms
     if row.section == "learning":
-        return [{**about, **figures} for figures in _learn(row, rows, test, params)]
-    return [{**about, **figures} for figures in _time(row, rows, params)]
+        return [{**metadata, **figures} for figures in _learn(row, rows, test, params)]
+    return [{**metadata, **figures} for figures in _time(row, rows, params)]
 
 
 def _load(row: Row) -> DataSet:
@@ -96,7 +96,7 @@ def _learn(row: Row, rows: Frame, test: Frame, params: Params) -> list[Figures]:
 
 
 def _first(model: Model, count: int) -> Model:
-    """Return the model of the first tables."""
+    """Return the model with only its first tables."""
     cut = {name: getattr(model, name)[:count] for name in ("feature", "bucket", "threshold")}
     return Model(
         task=model.task,
@@ -140,7 +140,7 @@ def _catboost(rows: Frame, test: Frame, params: Params) -> list[Figures]:
 
 
 def _time(row: Row, rows: Frame, params: Params) -> list[Figures]:
-    """Return times and traffic, for all tables of the row, and what the cost model says."""
+    """Return time and traffic for all tables of the row, and the predicted cost."""
     assert rows.label is not None
     started = time.perf_counter()
     parties = [
@@ -154,7 +154,7 @@ def _time(row: Row, rows: Frame, params: Params) -> list[Figures]:
         params,
         row.protocol,
         network=row.network,
-        dealer_link="none",  # as if what it sends were there before
+        dealer_link="none",  # as with offline preprocessing
         on_table=lambda *_: done_at.append(time.perf_counter() - started),
     )
     wall = time.perf_counter() - started
@@ -194,7 +194,7 @@ def _scaled(row: Row, federated: FederatedResult, wall: float) -> Figures:
 
 
 def _predicted(row: Row, parties: list[Any], params: Params) -> Figures:
-    """Return what the cost model knows of a row; `model.py` makes seconds of it."""
+    """Return the predicted cost of a row; `model.py` converts it to seconds."""
     cost = cost_of(row, parties, params)
     return {
         "predicted_rounds": cost.rounds,
@@ -205,8 +205,8 @@ def _predicted(row: Row, parties: list[Any], params: Params) -> Figures:
 
 
 def cost_of(row: Row, parties: list[Any], params: Params) -> CostEstimate:
-    """Return what all tables of a row cost, by the costs in code."""
-    federation = TrainingSpec(
+    """Return the cost estimate of all tables of a row."""
+    training_spec = TrainingSpec(
         protocol=row.protocol,
         params=params.model_copy(update={"tables": row.tables}),
         parties=tuple(party.owner for party in parties),
@@ -214,11 +214,11 @@ def cost_of(row: Row, parties: list[Any], params: Params) -> CostEstimate:
         active=len(parties) - 1,
         prediction_bits=params.objective.prediction_bits,
     )
-    return estimate_cost(federation, federation.make_plan(parties[0].n_samples))
+    return estimate_cost(training_spec, training_spec.make_plan(parties[0].n_samples))
 
 
 def environment() -> Figures:
-    """Return what figures depend on beside the code: versions, machine, date."""
+    """Return the environment of results: versions, machine, date."""
     git = subprocess.run(
         ["git", "describe", "--always", "--dirty"],  # noqa: S607
         capture_output=True,
@@ -244,7 +244,7 @@ def _processor() -> str:
 
 
 def save(path: Path, figures: list[Figures]) -> None:
-    """Put rows into a CSV, instead of those of the same key."""
+    """Write rows to a CSV; replace rows with the same key."""
     kept = [old for old in load(path) if old["key"] != figures[0]["key"]] if path.exists() else []
     names = list(dict.fromkeys(name for entry in [*figures, *kept] for name in entry))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -265,7 +265,7 @@ def load(path: Path) -> list[dict[str, str]]:
 
 
 def constants(values: FloatArray, seconds: FloatArray) -> FloatArray:
-    """Return the weights, none negative, that turn quantities into seconds best, relatively."""
+    """Return the non-negative weights with the least relative error of predicted seconds."""
     from scipy.optimize import nnls
 
     found: FloatArray = nnls(values / seconds[:, None], np.ones(len(seconds)))[0]

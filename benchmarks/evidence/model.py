@@ -1,4 +1,4 @@
-"""What the cost model says of a row: recomputed whenever rows are shown, with today's constants."""
+"""Predicted cost of a row, recomputed with the current constants whenever rows are rendered."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from privet.runtime.local.network import Network
 from privet.spec.params import Params
 
 _IN_MEMORY = 1 << 26
-"""Indicator matrices of more elements lie in a file, and are read for every level."""
+"""Maximum elements of indicator matrices in memory; larger ones are read from a file."""
 
 
 def predicted(row: Mapping[str, str]) -> TimeEstimate:
-    """Return the time that a row should take."""
+    """Return the predicted time of a row."""
     return _time(row, cost_of(row))
 
 
 def cost_of(row: Mapping[str, str]) -> CostEstimate:
-    """Return what a row costs, as it was computed when it was measured."""
+    """Return the predicted cost of a row at the time of its measurement."""
     return CostEstimate(
         rounds=int(row["predicted_rounds"]),
         online_bytes=int(row["predicted_bytes"]),
@@ -35,13 +35,13 @@ def cost_of(row: Mapping[str, str]) -> CostEstimate:
 
 
 def by_paper(row: Mapping[str, str]) -> tuple[CostEstimate, TimeEstimate]:
-    """Return what the same training would cost by the paper's protocol, and its time."""
+    """Return the predicted cost and time of the same training run by the paper's protocol."""
     cost = counted(row, "paper")
     return cost, _time(row, cost)
 
 
 def counted(row: Mapping[str, str], protocol: str, classes: int = 2) -> CostEstimate:
-    """Return what a training of a row's sizes costs by a protocol, counted without training."""
+    """Return the estimated cost of training with a row's sizes by a protocol."""
     parties = tuple(f"party{number}" for number in range(int(row["parties"])))
     owners = [
         parties[k]
@@ -50,7 +50,7 @@ def counted(row: Mapping[str, str], protocol: str, classes: int = 2) -> CostEsti
     ]
     sizes: dict[str, Any] = {name: int(row[name]) for name in ("tables", "depth", "buckets")}
     params = Params(task=row["task"], classes=classes, learning_rate=1.0, **sizes)
-    federation = TrainingSpec(
+    training_spec = TrainingSpec(
         protocol=protocol,
         params=params,
         parties=parties,
@@ -58,23 +58,23 @@ def counted(row: Mapping[str, str], protocol: str, classes: int = 2) -> CostEsti
         active=len(parties) - 1,
         prediction_bits=params.objective.prediction_bits,
     )
-    return estimate_cost(federation, federation.make_plan(int(row["samples"])))
+    return estimate_cost(training_spec, training_spec.make_plan(int(row["samples"])))
 
 
 def _time(row: Mapping[str, str], cost: CostEstimate) -> TimeEstimate:
     network = Network.parse(row["network"])
-    # Where each has a rate of its own, it is for what it sends.
+    # A rate for each participant applies to the bytes that it sends.
     share = 1 if network.shared else int(row["parties"])
     rate = math.inf if network.delay_ms is None else network.mbit * 1e6 / 8 * share
-    crowd = (int(row["parties"]) + 1) / int(row["machine"].split()[0])
-    return estimate_time(cost, (network.delay_ms or 0.0) / 1000, rate, crowd)
+    processes_per_core = (int(row["parties"]) + 1) / int(row["machine"].split()[0])
+    return estimate_time(cost, (network.delay_ms or 0.0) / 1000, rate, processes_per_core)
 
 
 def lies_on_disk(row: Mapping[str, str]) -> bool:
-    """Tell whether the indicators of a row do not fit into memory."""
+    """Return whether the indicators of a row are too large for memory."""
     return int(row["products"]) // int(row["tables"]) >> int(row["depth"]) > _IN_MEMORY
 
 
 def has_time(row: Mapping[str, str]) -> bool:
-    """Tell whether a row is one of time, not of accuracy alone."""
+    """Return whether a row has times, and not only accuracy."""
     return bool(row.get("predicted_rounds"))

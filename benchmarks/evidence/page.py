@@ -1,4 +1,4 @@
-"""The page that shows all of it, written from the CSVs and the figures."""
+"""The results page, written from the CSVs, JSON files and plots."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from benchmarks.evidence.rows import NETWORKS, PAPER
 
 Rows = list[dict[str, str]]
 _FAR = 0.2
-"""From this relative difference on, the page says why the cost model is off."""
+"""Relative difference from which the page explains the error of the cost model."""
 
 
 def write(folder: Path, page: Path, drawn: Sequence[str], quick: bool) -> None:
-    """Write the page; a quick one says that it is one."""
+    """Write the page, with a note for a quick run."""
     found = {path.stem: load(path) for path in sorted(folder.glob("*.csv"))}
     text = wrapped([*_lines(found, folder.name, drawn, quick), *_programs(folder)])
     page.write_text(text, encoding="utf-8")
@@ -73,7 +73,7 @@ def _lines(found: dict[str, Rows], folder: str, drawn: Sequence[str], quick: boo
 
 
 def _programs(folder: Path) -> Iterator[str]:
-    """Yield the sections of programs that keep their figures as JSON."""
+    """Yield the sections of benchmarks with JSON results."""
     programs = (
         link,
         growth,
@@ -101,7 +101,7 @@ def _programs(folder: Path) -> Iterator[str]:
 
 
 def _where(rows: Rows) -> str:
-    """Say on what machines rows were measured, and when."""
+    """Return the machines and dates of rows, in words."""
     places = dict.fromkeys(f"{row['machine']}, {row['date']}" for row in rows)
     return f"({'; '.join(places)}.)"
 
@@ -291,7 +291,7 @@ def _cost_model(found: dict[str, Rows], folder: str, drawn: Sequence[str]) -> It
 
 
 def _why(row: dict[str, str]) -> str:
-    """Say what is likely behind a difference, by what makes up the prediction."""
+    """Return the likely cause of a difference, by the largest part of the prediction."""
     time = predicted(row)
     if lies_on_disk(row):
         return "the indicators lie in a file, which is read for every level"

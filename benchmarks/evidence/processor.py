@@ -1,4 +1,4 @@
-"""Processor time of a whole federation: of the participants' processes and the dealer's."""
+"""Processor time of all processes of a federation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from privet.runtime.run import Program
 
 @dataclass(frozen=True)
 class Timed:
-    """A program that leaves a file with the processor time that each of its processes took."""
+    """Program that writes the processor time of each process to a file."""
 
     program: Program
     folder: str
@@ -26,27 +26,27 @@ class Timed:
         """Run the program, as a participant or as the dealer."""
         started = time.process_time()
         result = self.program(runtime, data)
-        taken = time.process_time() - started
-        (Path(self.folder) / str(os.getpid())).write_text(repr(taken))
+        seconds = time.process_time() - started
+        (Path(self.folder) / str(os.getpid())).write_text(repr(seconds))
         return result
 
 
 def simulate_timed(
     program: Program, *arguments: Any, **options: Any
 ) -> tuple[Outcome, list[float]]:
-    """Run a program as `simulate` does; return also the processor seconds of every process."""
+    """Run `simulate`; also return the processor seconds of every process."""
     with tempfile.TemporaryDirectory(prefix="privet-") as folder:
         outcome = simulate(Timed(program, folder), *arguments, **options)
         return outcome, [float(path.read_text()) for path in Path(folder).iterdir()]
 
 
 def train_timed(*arguments: Any, **options: Any) -> tuple[simulation.FederatedResult, list[float]]:
-    """Train as `train_federated` does; return also the processor seconds of every process."""
+    """Run `train_federated`; also return the processor seconds of every process."""
     seconds: list[float] = []
 
-    def timed(*more: Any, **said: Any) -> Outcome:
-        outcome, taken = simulate_timed(*more, **said)
-        seconds.extend(taken)
+    def timed(*positional: Any, **keywords: Any) -> Outcome:
+        outcome, process_seconds = simulate_timed(*positional, **keywords)
+        seconds.extend(process_seconds)
         return outcome
 
     with mock.patch.object(simulation, "simulate", timed):

@@ -1,4 +1,4 @@
-"""What is measured: one entry a run, in sections that are tables and figures of the page."""
+"""The measured runs, in sections that are tables and plots of the page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Printed(NamedTuple):
-    """One of the paper's experiments, and what it prints (its Tables III and IV)."""
+    """One of the paper's experiments, with its printed results (Tables III and IV)."""
 
     tables: int
     depth: int
@@ -36,9 +36,9 @@ class Row:
     network: str = "paper"
     parties: int = 4
     tables: int = 10
-    """Of the model that the figures are for."""
+    """Tables of the reported model."""
     run_tables: int = 0
-    """How many of them are trained; times and traffic are scaled to `tables`. 0: all."""
+    """Number of trained tables; times and traffic are scaled to `tables`. 0: all."""
     depth: int = 2
     buckets: int = 32
     samples: int = 0
@@ -48,12 +48,12 @@ class Row:
 
     @property
     def trained(self) -> int:
-        """How many tables are trained."""
+        """Number of trained tables."""
         return self.run_tables or self.tables
 
     @property
     def command(self) -> str:
-        """How to measure this again."""
+        """Command that measures the row."""
         return f"python -m benchmarks.evidence run {self.section} {self.key}"
 
 
@@ -149,7 +149,7 @@ def _beyond() -> Iterator[Row]:
         )
 
 
-# What the quick mode leaves out, of what takes long.
+# Slow rows that the quick mode omits.
 _SLOW = ("california-paper", "credit-paper", "long-1000000", "wide-1000", "parties-8")
 _REPEATED = "-16000"
 """In quick mode all have 1,000 samples."""

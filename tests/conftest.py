@@ -1,4 +1,4 @@
-"""What several test modules need."""
+"""Fixtures and settings for several test modules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests import postgres_server
 
 pytest.register_assert_rewrite("tests.runtime.harness")
 
-# A busy machine must not fail a test, nor a rare example the build: at home they are random.
+# A busy machine must not fail a test, nor a rare example CI; elsewhere, examples are random.
 settings.register_profile("privet", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("privet")
 
@@ -23,18 +23,18 @@ _FILES = {"california": "california_housing.csv.gz", "credit": "credit_default.c
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what takes long, unless somebody asks for it."""
+    """Skip slow tests unless PRIVET_SLOW is set."""
     if "PRIVET_SLOW" in os.environ:
         return
-    left_out = pytest.mark.skip(reason="takes long: `make test-slow` runs it")
+    skip_slow = pytest.mark.skip(reason="takes long: `make test-slow` runs it")
     for item in items:
         if item.get_closest_marker("slow") is not None:
-            item.add_marker(left_out)
+            item.add_marker(skip_slow)
 
 
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
-    """Undo what a whole command, run in this process, does to signals as it ends."""
+    """Restore the signal handlers that a command run in this process changes."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():
@@ -43,7 +43,7 @@ def signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def real_data() -> Callable[[str], DataSet]:
-    """Load a data set by name, or skip and say what is missing. Tests never download."""
+    """Load a data set by name, or skip and name the missing file. Tests never download."""
     loaded: dict[str, DataSet] = {}
 
     def load(name: str) -> DataSet:
@@ -60,7 +60,7 @@ def real_data() -> Callable[[str], DataSet]:
 
 @pytest.fixture(scope="session")
 def postgres_environment() -> Iterator[dict[str, str]]:
-    """Run a PostgreSQL server, or skip and say what is missing."""
+    """Run a PostgreSQL server, or skip and name the missing requirement."""
     missing = postgres_server.missing()
     if missing is not None:
         pytest.skip(f"{missing}: queries are NOT tested")
@@ -72,7 +72,7 @@ def postgres_environment() -> Iterator[dict[str, str]]:
 def postgres(
     postgres_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., None]:
-    """Point libpq to a server, and return what runs statements there."""
+    """Connect libpq to the server, and return a function that runs statements there."""
     import adbc_driver_postgresql.dbapi as driver
 
     for name, value in postgres_environment.items():

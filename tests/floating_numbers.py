@@ -1,8 +1,8 @@
-"""The command line with public numbers made by floating point, as they once were: a control.
+"""The command line with public coefficients from floating-point computation: a control.
 
-`python -m tests.floating_numbers ...` is `python -m privet ...` but for the reciprocal's and
-the sigmoid's series, which come from least squares. Between unlike machines these differ in
-their last bits.
+`python -m tests.floating_numbers ...` equals `python -m privet ...`, except that the series of the
+reciprocal and the sigmoid come from least squares, which gives different last bits on different
+machines.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def reciprocal(ratio: int, period: Fraction) -> FourierSeries:
     x = (low + high + (high - low) * np.cos(np.pi * (np.arange(200) + 0.5) / 200)) / 2
     multiples = np.arange(1, 2 * ratio + 5)
     angles = np.outer(2 * np.pi / float(period) * x, multiples)
-    waves = np.concatenate([np.ones((200, 1)), np.sin(angles), np.cos(angles)], axis=1)
-    fitted = np.linalg.lstsq(waves * x[:, None], np.ones(200), rcond=1e-9)[0]
+    terms = np.concatenate([np.ones((200, 1)), np.sin(angles), np.cos(angles)], axis=1)
+    fitted = np.linalg.lstsq(terms * x[:, None], np.ones(200), rcond=1e-9)[0]
     constant, *others = (
         round_scaled(Fraction(float(a)), RECIPROCAL_COEFFICIENT_BITS) for a in fitted
     )

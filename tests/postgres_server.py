@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests, with a password, on a socket in a folder of its own."""
+"""A PostgreSQL server for tests, with a password, on a socket in a temporary folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PASSWORD = "hush-hush"  # noqa: S105
 
 
 def missing() -> str | None:
-    """Say what is not installed that a server and its clients need, if anything."""
+    """Return a missing requirement of the server or its clients; None if there is none."""
     try:
         import adbc_driver_postgresql.dbapi  # noqa: F401
     except ImportError:
@@ -28,8 +28,8 @@ def missing() -> str | None:
 
 @contextlib.contextmanager
 def running() -> Iterator[dict[str, str]]:
-    """Run a server, and yield the environment with which libpq finds it."""
-    # A path of pytest's may be too long for a socket, and is its user's alone.
+    """Run a server, and yield the environment variables for libpq."""
+    # A temporary path of pytest can be too long for a socket, and only its user can access it.
     folder = Path(tempfile.mkdtemp(prefix="pg"))
     try:
         (folder / "password").write_text(PASSWORD)
@@ -57,7 +57,7 @@ def running() -> Iterator[dict[str, str]]:
 
 
 def _owner() -> dict[str, Any]:
-    """Return whom the server runs as: not root, which it refuses."""
+    """Return the user of the server process, which refuses to run as root."""
     if os.geteuid() != 0:
         return {}
     user = pwd.getpwnam("nobody")
@@ -65,19 +65,19 @@ def _owner() -> dict[str, Any]:
 
 
 def _run(program: str, folder: Path, *arguments: str, **owner: Any) -> None:
-    found = _program(program)
-    assert found is not None
-    done = subprocess.run(  # noqa: S603
-        [found, f"--pgdata={folder / 'data'}", *arguments],
+    executable = _program(program)
+    assert executable is not None
+    result = subprocess.run(  # noqa: S603
+        [executable, f"--pgdata={folder / 'data'}", *arguments],
         check=False,
-        stdout=subprocess.DEVNULL,  # which a server that was started would hold open
+        stdout=subprocess.DEVNULL,  # a started server would keep a pipe open
         stderr=subprocess.PIPE if program == "initdb" else subprocess.DEVNULL,
         cwd=folder,
         **owner,
     )
-    assert done.returncode == 0, (program, done.stderr)
+    assert result.returncode == 0, (program, result.stderr)
 
 
 def _program(name: str) -> str | None:
-    places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    return shutil.which(name, path=os.pathsep.join([os.environ["PATH"], *map(str, places)]))
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return shutil.which(name, path=os.pathsep.join([os.environ["PATH"], *map(str, folders)]))

@@ -1,4 +1,4 @@
-"""`privet align` as people run it, with a dealer that stays."""
+"""The command `privet align`, with a dealer that runs with `--keep`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from privet.experiments.local_federation import LocalFederation
 from privet.runtime.run import DEALER_NAME
 from tests.federation.harness import NAMES, align, change, model_of, prepare
 from tests.federation.test_alignment import plain_model
-from tests.federation.test_training import same_tests
+from tests.federation.test_training import same_splits
 from tests.test_processes import await_event, events
 
 
 def privet(local: LocalFederation, verb: str, *options: str) -> dict[str, tuple[int, str]]:
-    """Run a command at all participants; return how each ended, and what it said."""
+    """Run a command at all participants; return the exit codes and logs."""
     running = {}
     for name in NAMES:
         folder = local.folder / name
@@ -29,10 +29,10 @@ def privet(local: LocalFederation, verb: str, *options: str) -> dict[str, tuple[
             text=True,
         )
     ended = {name: process.communicate(timeout=60)[1] for name, process in running.items()}
-    return {name: (running[name].returncode, said) for name, said in ended.items()}
+    return {name: (running[name].returncode, stderr) for name, stderr in ended.items()}
 
 
-def test_rows_are_aligned_and_trained_on(tmp_path: Path) -> None:
+def test_alignment_and_training(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=2)
     align(local)
     dealer = local.start_process(DEALER_NAME, "train", "--keep", "--log-format=json")
@@ -45,20 +45,20 @@ def test_rows_are_aligned_and_trained_on(tmp_path: Path) -> None:
         assert len(ids["bank"]) == 1 + 36
         report = json.loads((tmp_path / "bank" / "report.json").read_text())
         assert (report["rows"], report["common"], report["number"]) == (41, 36, 1)
-        told = events(found["bank"][1])
-        assert "revealed: which of its rows all have to bank: 41" in [e["text"] for e in told]
-        assert told[-1]["event"] == "done"
-        assert "36 of your 41 rows are common to all" in told[-1]["text"]
+        log = events(found["bank"][1])
+        assert "revealed: which of its rows all have to bank: 41" in [e["text"] for e in log]
+        assert log[-1]["event"] == "done"
+        assert "36 of your 41 rows are common to all" in log[-1]["text"]
         assert await_event(dealer, "aligned")["common"] == 36
         found = privet(local, "train")
         assert {code for code, _ in found.values()} == {0}, found
-        assert same_tests(model_of(local), plain_model(local))
+        assert same_splits(model_of(local), plain_model(local))
     finally:
         dealer.kill()
         dealer.communicate()
 
 
-def test_the_dealer_stays_when_there_is_too_little_in_common(tmp_path: Path) -> None:
+def test_kept_dealer_survives_too_few_common_rows(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=2)
     align(local)
     path = local.folder / "bank" / "train.csv"
@@ -67,9 +67,9 @@ def test_the_dealer_stays_when_there_is_too_little_in_common(tmp_path: Path) -> 
     dealer = local.start_process(DEALER_NAME, "train", "--keep", "--log-format=json")
     try:
         found = privet(local, "align")
-        for code, said in found.values():
-            assert (code, events(said)[-1]["code"]) == (4, 4)
-            assert events(said)[-1]["text"].startswith("ids: 0 rows are common to all, and the")
+        for code, stderr in found.values():
+            assert (code, events(stderr)[-1]["code"]) == (4, 4)
+            assert events(stderr)[-1]["text"].startswith("ids: 0 rows are common to all, and the")
         assert "0 rows are common to all" in await_event(dealer, "failed")["text"]
         path.write_text(whole)
         found = privet(local, "align")

@@ -24,7 +24,7 @@ def _layers() -> list[set[str]]:
     return [set(layer.split(" | ")) for layer in contract["layers"]]
 
 
-def test_the_readme_lists_the_layers_of_the_import_contract() -> None:
+def test_readme_lists_the_layers_of_the_import_contract() -> None:
     rows = re.findall(r"^\| ([`\w, ]+) \|", (PACKAGE / "README.md").read_text(), re.MULTILINE)
     listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     for layer in _layers():

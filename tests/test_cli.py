@@ -1,4 +1,4 @@
-"""The command line as a person runs it: real processes, their output and exit codes."""
+"""The command line: output and exit codes, mostly of real processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from privet.cli import app, simulate
 
 
 def privet(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
+    """Run the command in a subprocess."""
     return subprocess.run(  # noqa: S603
         [sys.executable, "-m", "privet", *arguments],
         capture_output=True,
@@ -30,23 +30,23 @@ def privet(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProc
 
 
 def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
-    """Run the command in this process, which takes no time to start."""
+    """Run the command in this process, without start-up time."""
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys, "argv", ["privet", *arguments])
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         app.main()
-    return ended.value.code
+    return exit_info.value.code
 
 
 def test_version_and_help() -> None:
     assert privet("--version").stdout == f"privet {__version__}\n"
-    shown = privet("simulate", "--help")
-    assert shown.returncode == 0
-    assert "--learning-rate" in shown.stdout
+    process = privet("simulate", "--help")
+    assert process.returncode == 0
+    assert "--learning-rate" in process.stdout
 
 
 def test_simulate(tmp_path: Path) -> None:
-    done = privet(
+    process = privet(
         "simulate",
         *("--data", "breast-cancer", "--parties", "4", "--protocol", "plain"),
         *("--tables", "12", "--depth", "3", "--buckets", "32", "--l2", "1.0"),
@@ -54,20 +54,20 @@ def test_simulate(tmp_path: Path) -> None:
         *("--report", "report.json", "--save", "model.json"),
         cwd=tmp_path,
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     model = load_model(tmp_path / "model.json")
     assert report["metrics"]["auc"] >= 0.99
-    assert "12/12" in done.stderr
-    assert "loss 0." in done.stderr
-    assert f"{report['metrics']['auc']:.4f}" in done.stdout
-    assert f"{report['metrics']['accuracy']:.4f}" in done.stdout
+    assert "12/12" in process.stderr
+    assert "loss 0." in process.stderr
+    assert f"{report['metrics']['auc']:.4f}" in process.stdout
+    assert f"{report['metrics']['accuracy']:.4f}" in process.stdout
     owner = model.features[model.feature[0, 0]].owner
-    assert f"{model.describe_split(0, 0)} ({owner})" in done.stdout
-    assert "and 2 more tables" in done.stdout
+    assert f"{model.describe_split(0, 0)} ({owner})" in process.stdout
+    assert "and 2 more tables" in process.stdout
 
 
-def test_a_reader_that_leaves_does_not_lose_the_files(tmp_path: Path) -> None:
+def test_closed_pipe_does_not_prevent_output_files(tmp_path: Path) -> None:
     options = "--data breast-cancer --protocol plain --tables 10 --depth 3 --save m.json"
     command = f"{sys.executable} -m privet simulate {options} | true"
     subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, timeout=60, check=False)  # noqa: S603
@@ -75,23 +75,23 @@ def test_a_reader_that_leaves_does_not_lose_the_files(tmp_path: Path) -> None:
 
 
 def test_the_base_score_is_passed_on(tmp_path: Path) -> None:
-    done = privet(
+    process = privet(
         *("simulate", "--data", "breast-cancer", "--protocol", "plain"),
         *("--tables", "10", "--depth", "3", "--base-score", "0.5", "--save", "m.json"),
         cwd=tmp_path,
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     assert load_model(tmp_path / "m.json").base_score.tolist() == [0.5]
 
 
-def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+def test_names_are_not_interpreted_as_markup(tmp_path: Path) -> None:
     """A column name that looks like markup is text."""
     rows = "\n".join(f"{i},{i % 7},{int(i > 20)}" for i in range(40))
     (tmp_path / "t.csv").write_text(f"[red]a[/red],b,label\n{rows}\n")
     few = ("--tables", "10", "--depth", "1", "--learning-rate", "1")
-    done = privet("simulate", "--data", "t.csv", "--parties", "2", *few, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "[red]a[/red] < " in done.stdout
+    process = privet("simulate", "--data", "t.csv", "--parties", "2", *few, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert "[red]a[/red] < " in process.stdout
 
 
 @pytest.mark.parametrize(
@@ -128,42 +128,42 @@ def test_errors_have_a_message_and_a_code(
 
 @pytest.mark.parametrize("wait", ["nan", "-1", "0"])
 @pytest.mark.parametrize("command", ["train", "dealer", "predict", "align"])
-def test_a_wait_that_is_no_time(
+def test_invalid_timeout_is_rejected(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, wait: str
 ) -> None:
-    """Not a number is never over, so the waiting would not be, either."""
+    """A timeout of NaN would never pass."""
     files = ["--model=part"] if command == "predict" else ["--job=job.toml"]
     files += ["--party=party.toml"] if command != "dealer" else []
     assert exit_code(monkeypatch, command, *files, f"--wait={wait}") == 3
     assert f"wait: {wait} is not a number of seconds" in capsys.readouterr().err
 
 
-def test_an_error_in_a_process_of_its_own() -> None:
-    done = privet("simulate", "--data", "nowhere.csv")
-    assert done.returncode == 4
-    assert done.stderr.splitlines()[-1].startswith("error: 'nowhere.csv' is neither a file")
-    assert "Traceback" not in done.stderr
+def test_error_in_a_subprocess() -> None:
+    process = privet("simulate", "--data", "nowhere.csv")
+    assert process.returncode == 4
+    assert process.stderr.splitlines()[-1].startswith("error: 'nowhere.csv' is neither a file")
+    assert "Traceback" not in process.stderr
 
 
-def test_an_interrupt_ends_it_quietly(
+def test_interrupt_ends_without_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*_: object) -> NoReturn:
+    def interrupt(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(simulate, "run", interrupted)
+    monkeypatch.setattr(simulate, "run", interrupt)
     assert exit_code(monkeypatch, "simulate", "--data", "breast-cancer") == 130
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_dealing_ahead_is_shown_apart(tmp_path: Path) -> None:
-    done = privet(
+def test_offline_preprocessing_is_shown_separately(tmp_path: Path) -> None:
+    process = privet(
         "simulate",
         *("--data", "breast-cancer", "--parties", "2", "--tables", "1", "--depth", "1"),
         *("--network", "1,1000", "--ahead", "--report", "report.json"),
         cwd=tmp_path,
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     seconds, estimated = report["seconds"], report["estimated_seconds"]
     for row in (
@@ -172,23 +172,23 @@ def test_dealing_ahead_is_shown_apart(tmp_path: Path) -> None:
         f"│ dealer on a link of its own │ *{estimated['own']:.1f} s │ *│",
         f"│ dealer on the shared link .* {estimated['shared']:.1f} s │ *│",
     ):
-        assert re.search(row, done.stdout), row
-    done = privet("simulate", "--data", "breast-cancer", "--dealer-link", "moon", cwd=tmp_path)
-    assert done.returncode == 3
-    assert "dealer_link: 'moon' is none of own, shared, none" in done.stderr
+        assert re.search(row, process.stdout), row
+    process = privet("simulate", "--data", "breast-cancer", "--dealer-link", "moon", cwd=tmp_path)
+    assert process.returncode == 3
+    assert "dealer_link: 'moon' is none of own, shared, none" in process.stderr
 
 
-def test_a_secure_protocol_shows_costs_and_reveals(tmp_path: Path) -> None:
-    done = privet(
+def test_secure_protocol_shows_costs_and_disclosures(tmp_path: Path) -> None:
+    process = privet(
         "simulate",
         *("--data", "breast-cancer", "--parties", "3", "--protocol", "paper"),
         *("--tables", "1", "--depth", "2", "--buckets", "8"),
         *("--report", "report.json", "--save", "model.json"),
         cwd=tmp_path,
     )
-    assert done.returncode == 0, done.stderr
-    assert "1/1 tables" in done.stderr
-    assert "loss" not in done.stderr
+    assert process.returncode == 0, process.stderr
+    assert "1/1 tables" in process.stderr
+    assert "loss" not in process.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     size = report["bytes"]
     assert load_model(tmp_path / "model.json").n_tables == 1
@@ -199,10 +199,10 @@ def test_a_secure_protocol_shows_costs_and_reveals(tmp_path: Path) -> None:
         "│ best bucket of every feature │ all    │       60 │",
         "│ predictions                  │ party3 │      114 │",
     ):
-        assert re.search(row, done.stdout), row
+        assert re.search(row, process.stdout), row
 
 
-def test_keys_are_made_and_renewed(tmp_path: Path) -> None:
+def test_keys_are_created_and_renewed(tmp_path: Path) -> None:
     made = privet("keys", "ann", cwd=tmp_path)
     assert made.returncode == 0
     before = (tmp_path / "ann.crt").read_bytes()

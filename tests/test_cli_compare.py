@@ -1,4 +1,4 @@
-"""`privet simulate` with columns that are somebody's, and with --compare, as a person runs it."""
+"""`privet simulate` with assigned columns and with --compare."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_comparison(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    done = privet(
+    process = privet(
         *("simulate", "--data", "people.csv", *COLUMNS, *FEW, "--compare", "--splits", "3"),
         *("--report", "c.json", "--plot", "c.svg"),
         cwd=tmp_path,
     )
-    assert done.returncode == 0, done.stderr
-    assert "6 trainings of 4 tables, in the clear, over 3 splits" in done.stderr
-    assert "training 6/6" in done.stderr
-    assert "100%" in done.stderr
-    found = Comparison.model_validate_json((tmp_path / "c.json").read_bytes())
-    alone, both = found.groups
+    assert process.returncode == 0, process.stderr
+    assert "6 trainings of 4 tables, in the clear, over 3 splits" in process.stderr
+    assert "training 6/6" in process.stderr
+    assert "100%" in process.stderr
+    comparison = Comparison.model_validate_json((tmp_path / "c.json").read_bytes())
+    alone, both = comparison.groups
     assert [alone.participants, both.participants] == [["bank"], ["shop", "bank"]]
     auc, gain = both.metrics["auc"], both.gains["auc"]
     assert auc.mean is not None
@@ -50,16 +50,16 @@ def test_a_comparison(tmp_path: Path) -> None:
         f"│ bank [+] shop │       3 │ {auc.mean:.4f} ± {auc.high - auc.mean:.4f} │ *"
         f"[+]{gain.mean:.4f} ± {gain.high - gain.mean:.4f} │"
     )
-    assert re.search(shown, done.stdout), done.stdout
-    assert "people.csv: auc on 80 test rows, after 320 training rows" in done.stdout
-    words = " ".join(done.stdout.split())
-    assert found.reference in words
-    assert found.method in words
+    assert re.search(shown, process.stdout), process.stdout
+    assert "people.csv: auc on 80 test rows, after 320 training rows" in process.stdout
+    words = " ".join(process.stdout.split())
+    assert comparison.reference in words
+    assert comparison.method in words
     assert "A gain whose interval holds 0 may be none." in words
     assert (tmp_path / "c.svg").read_bytes().startswith(b"<?xml")
 
 
-def test_an_error_of_any_size_is_shown_with_four_digits(
+def test_metrics_of_any_size_have_four_digits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for scale, digits in ((1e6, r"\d,\d{3},\d{3}"), (1e-6, r"0\.0{5}\d{4}")):
@@ -89,7 +89,7 @@ def test_a_partition_file(
     assert "partition: --columns says it as well as who.toml" in capsys.readouterr().err
 
 
-def test_columns_of_one_participant_may_be_given_in_turn(
+def test_repeated_columns_of_one_participant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ("--data", "people.csv", "--protocol", "plain", "--report", "r.json", *FEW)
@@ -124,7 +124,7 @@ def test_columns_of_one_participant_may_be_given_in_turn(
         (["--stratify", "--task", "regression"], 3, "stratify: a regression has no classes"),
     ],
 )
-def test_what_cannot_be(
+def test_invalid_options_are_rejected(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     options: list[str],
@@ -135,12 +135,12 @@ def test_what_cannot_be(
     assert complaint in capsys.readouterr().err
 
 
-def test_plain_is_what_a_comparison_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compare_accepts_the_plain_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     options = ("--data", "people.csv", "--compare", "--protocol", "plain", "--splits", "2", *FEW)
     assert exit_code(monkeypatch, "simulate", *options) == 0
 
 
-def test_help_explains_it() -> None:
+def test_help_explains_comparisons() -> None:
     shown = " ".join(re.sub("[│╭╮╰╯─]", " ", privet("simulate", "--help").stdout).split())
     for words in (
         "Is it worth it?",

@@ -1,4 +1,4 @@
-"""What all commands have in common: a purpose, an example that can be typed, and completion."""
+"""Properties of all commands: a summary, a valid example, and shell completion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BIN = Path(sys.executable).parent
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Walk all commands, and those of groups."""
+    """Yield all commands, with those of groups."""
     for name in COMMAND_SPECS:
         command = import_command(name)
         inner = getattr(command, "commands", None)
@@ -33,11 +33,11 @@ def commands() -> Iterator[tuple[str, Any]]:
             yield from ((f"{name} {each}", inner[each]) for each in inner)
 
 
-EVERY = [pytest.param(name, command, id=name) for name, command in commands()]
+ALL_COMMANDS = [pytest.param(name, command, id=name) for name, command in commands()]
 
 
-@pytest.mark.parametrize(("name", "command"), EVERY)
-def test_help_ends_with_an_example_that_can_be_typed(name: str, command: Any) -> None:
+@pytest.mark.parametrize(("name", "command"), ALL_COMMANDS)
+def test_help_ends_with_a_valid_example(name: str, command: Any) -> None:
     start, *examples = (command.epilog or "").split("\n\n")
     assert start == "For example:"
     assert examples
@@ -45,12 +45,12 @@ def test_help_ends_with_an_example_that_can_be_typed(name: str, command: Any) ->
         words = shlex.split(text)
         begin = ["privet", *name.split()]
         assert words[: len(begin)] == begin
-        command.make_context(name, words[len(begin) :])  # which refuses what it does not know
+        command.make_context(name, words[len(begin) :])  # raises an error for unknown options
 
 
-@pytest.mark.parametrize(("name", "command"), EVERY)
-def test_help_shows_what_it_says(name: str, command: Any) -> None:
-    """Nothing in it is taken for markup: in square brackets it would not be shown."""
+@pytest.mark.parametrize(("name", "command"), ALL_COMMANDS)
+def test_help_contains_no_markup(name: str, command: Any) -> None:
+    """Help contains no markup: text in square brackets would not be shown."""
     texts = [command.help, command.short_help, command.epilog]
     for param in command.params:
         texts += [getattr(param, "help", None), getattr(param, "show_default", None)]
@@ -59,16 +59,16 @@ def test_help_shows_what_it_says(name: str, command: Any) -> None:
             assert Text.from_markup(text).plain == text
 
 
-def test_an_example_with_an_option_that_is_gone_would_be_found() -> None:
+def test_unknown_option_in_an_example_is_detected() -> None:
     with pytest.raises(Exception, match="No such option: --party"):
         import_command("inspect").make_context("inspect", ["--party", "party.toml", "model"])
 
 
 @pytest.mark.parametrize("name", COMMAND_SPECS)
-def test_purposes_are_those_of_the_commands(name: str) -> None:
-    found = getattr(import_module(f"privet.cli.{COMMAND_SPECS[name].module}"), name)
-    said = found.info.help if isinstance(found, typer.Typer) else found.__doc__
-    assert " ".join(str(said).split("\n\n")[0].split()) == COMMAND_SPECS[name].summary
+def test_summaries_match_the_docstrings(name: str) -> None:
+    command = getattr(import_module(f"privet.cli.{COMMAND_SPECS[name].module}"), name)
+    help_text = command.info.help if isinstance(command, typer.Typer) else command.__doc__
+    assert " ".join(str(help_text).split("\n\n")[0].split()) == COMMAND_SPECS[name].summary
 
 
 @pytest.mark.parametrize(
@@ -81,25 +81,25 @@ def test_purposes_are_those_of_the_commands(name: str) -> None:
     ids=["help", "bash", "zsh"],
 )
 def test_listing_commands_imports_nothing_heavy(environment: dict[str, str]) -> None:
-    """Half a second more is felt at every press of the tab key."""
+    """Imports would delay every completion by half a second."""
     code = (
         "import sys\nfrom privet.cli.app import app\n"
         "try:\n    app(['--help'], prog_name='privet')\nexcept SystemExit:\n    pass\n"
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )
-    done = subprocess.run(  # noqa: S603
+    process = subprocess.run(  # noqa: S603
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
         check=True,
     )
-    assert "train" in done.stdout
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert "train" in process.stdout
+    assert process.stdout.splitlines()[-1] == "[]"
 
 
-def completed(shell: str, words: str) -> list[str]:
-    """Return what a shell would offer for the last word."""
+def get_completions(shell: str, words: str) -> list[str]:
+    """Return the completions that a shell would offer for the last word."""
     environment = {
         "_PRIVET_COMPLETE": f"complete_{shell}",
         "COMP_WORDS": words,
@@ -107,7 +107,7 @@ def completed(shell: str, words: str) -> list[str]:
         "_TYPER_COMPLETE_ARGS": words,
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
     }
-    done = subprocess.run(  # noqa: S603
+    process = subprocess.run(  # noqa: S603
         [BIN / "privet"],
         capture_output=True,
         text=True,
@@ -115,7 +115,7 @@ def completed(shell: str, words: str) -> list[str]:
         timeout=60,
         check=True,
     )
-    return [line.partition("\t")[0] for line in done.stdout.splitlines() if line]
+    return [line.partition("\t")[0] for line in process.stdout.splitlines() if line]
 
 
 @pytest.mark.parametrize(
@@ -127,21 +127,21 @@ def completed(shell: str, words: str) -> list[str]:
         ("privet simulate --protocol pl", ["plain"]),
         ("privet demo --data c", ["california", "credit"]),
         ("privet train --jo", ["--job"]),
-        ("privet train --job ", []),  # nothing of ours: the shell offers files
+        ("privet train --job ", []),  # no completions: the shell offers files
     ],
 )
 def test_words_are_completed(words: str, offered: list[str]) -> None:
-    assert completed("bash", words) == offered
+    assert get_completions("bash", words) == offered
 
 
 def test_completion_for_zsh_and_fish() -> None:
-    assert completed("fish", "privet pre") == ["predict"]
-    (line,) = completed("zsh", "privet pre")
+    assert get_completions("fish", "privet pre") == ["predict"]
+    (line,) = get_completions("zsh", "privet pre")
     assert line.startswith('_arguments \'*: :(("predict":"Predict a batch')
-    assert completed("zsh", "privet train --job ") == ["_files"]
+    assert get_completions("zsh", "privet train --job ") == ["_files"]
 
 
-IN_A_SHELL = {
+SHELL_SCRIPTS = {
     "bash": 'eval "$(_PRIVET_COMPLETE=source_bash privet)"; COMP_WORDS=(privet exp); COMP_CWORD=1; '
     '_privet_completion privet; echo "${COMPREPLY[@]}"',
     "zsh": 'autoload -U compinit; compinit -u -D; eval "$(_PRIVET_COMPLETE=source_zsh privet)"; '
@@ -150,21 +150,21 @@ IN_A_SHELL = {
 }
 
 
-@pytest.mark.parametrize("shell", IN_A_SHELL)
-def test_a_shell_takes_its_script(tmp_path: Path, shell: str) -> None:
-    found = shutil.which(shell)
-    if found is None:
+@pytest.mark.parametrize("shell", SHELL_SCRIPTS)
+def test_shell_runs_the_completion_script(tmp_path: Path, shell: str) -> None:
+    shell_path = shutil.which(shell)
+    if shell_path is None:
         pytest.skip(f"{shell} is not installed: its completion is NOT tested as a whole")
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-    done = subprocess.run(  # noqa: S603
-        [found, "-c", IN_A_SHELL[shell]],
+    process = subprocess.run(  # noqa: S603
+        [shell_path, "-c", SHELL_SCRIPTS[shell]],
         capture_output=True,
         text=True,
         env=environment,
         timeout=60,
         check=False,
     )
-    assert "export" in done.stdout, done.stderr
+    assert "export" in process.stdout, process.stderr
 
 
 def test_the_app_offers_to_install_completion() -> None:

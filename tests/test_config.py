@@ -8,17 +8,17 @@ from pydantic import ValidationError
 from privet import ParameterError, Params
 
 
-def test_complaints_come_in_small_numbers() -> None:
+def test_number_of_reported_errors_is_limited() -> None:
     with pytest.raises(ParameterError, match=r"x4: is not known; and 95 more$"):
         Params.parse({"task": "regression"} | {f"x{i}": 0 for i in range(100)})
 
 
-def test_a_bad_value_is_a_parameter_error_however_it_is_given() -> None:
+def test_invalid_keyword_argument_is_a_parameter_error() -> None:
     with pytest.raises(ParameterError, match="tables"):
         Params(task="regression", tables=0)
 
 
-def test_a_value_is_frozen() -> None:
+def test_values_are_frozen() -> None:
     params = Params(task="regression")
     with pytest.raises(ValidationError, match="frozen"):
         params.tables = 3
@@ -55,7 +55,7 @@ def test_every_bad_key_is_named_at_once() -> None:
     assert isinstance(caught.value, ValueError)
 
 
-def test_a_long_value_is_cut_in_the_message() -> None:
+def test_long_value_is_shortened_in_the_message() -> None:
     with pytest.raises(ParameterError) as caught:
         Params.parse({"task": "x" * 1000})
     assert len(str(caught.value)) < 200

@@ -1,4 +1,4 @@
-"""What docs/development.md says about adding a gate, an objective and a suite is enough."""
+"""The examples of docs/development.md for a new gate, objective and protocol work."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from privet.spec.plan import Plan
 
 
 @pytest.fixture
-def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Write a package of one's own from the page, and import it."""
+def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """Write a package with the examples of the page, and import it."""
     page = PAGE.read_text()
     package = tmp_path / "ours"
     package.mkdir()
@@ -65,12 +65,12 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTyp
         del sys.modules[name]
 
 
-def test_a_gate(added: ModuleType) -> None:
-    cube = added.gate.Cube()
+def test_a_gate(examples: ModuleType) -> None:
+    cube = examples.gate.Cube()
     values = np.arange(-5, 6).astype(np.uint64)
 
-    def program(runtime: Runtime, own: np.ndarray | None) -> object:
-        shared = runtime.share(own, 0, values.shape, Z64)
+    def program(runtime: Runtime, local: np.ndarray | None) -> object:
+        shared = runtime.share(local, 0, values.shape, Z64)
         return runtime.reveal(cube(runtime, shared), [0], "cubes")
 
     outcome = simulate(program, 3, [values, None, None])
@@ -80,8 +80,8 @@ def test_a_gate(added: ModuleType) -> None:
     assert count_program_cost(program, 3, None).offline_bytes == 2 * 8 * len(values)
 
 
-def test_an_objective_and_a_suite(added: ModuleType, tmp_path: Path) -> None:
-    assert added.objective.Doubtful.name in OBJECTIVES
+def test_an_objective_and_a_suite(examples: ModuleType, tmp_path: Path) -> None:
+    assert examples.objective.Doubtful.name in OBJECTIVES
     rng = np.random.default_rng(0)
     columns = rng.normal(size=(60, 4))
     label = columns[:, 0] + columns[:, 2] > 0

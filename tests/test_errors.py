@@ -1,4 +1,4 @@
-"""Errors: every kind has an exit code, which the documents name."""
+"""Errors: every kind has an exit code, which the docs list."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def kinds(below: type[PrivetError] = PrivetError) -> list[type[PrivetError]]:
 
 
 def all_kinds(below: type[PrivetError] = PrivetError) -> list[type[PrivetError]]:
-    """Return every class of such errors there is, those that modules have for themselves too."""
+    """Return every subclass of an error, including the private ones of modules."""
     found = [kind for child in below.__subclasses__() for kind in all_kinds(child)]
     return [below, *found]
 
@@ -35,8 +35,8 @@ def documented() -> dict[int, str]:
     return {int(code): text for code, text in table}
 
 
-def test_every_kind_has_a_code_of_its_own() -> None:
-    """A subclass shares its parent's code only where it is a case of the same failure."""
+def test_every_kind_has_a_separate_code() -> None:
+    """A subclass shares the code of its parent only if it is a case of the same failure."""
     codes = [kind.exit_code for kind in kinds() if "exit_code" in vars(kind)]
     assert len(set(codes)) == len(codes)
     inherited = {kind for kind in kinds() if "exit_code" not in vars(kind)}
@@ -44,7 +44,7 @@ def test_every_kind_has_a_code_of_its_own() -> None:
     assert all(issubclass(kind, cases) or kind is InputError for kind in inherited)
 
 
-def test_the_table_of_codes_is_that_of_the_classes() -> None:
+def test_documented_codes_match_the_classes() -> None:
     named = {
         code: getattr(errors, name.group(1))
         for code, text in documented().items()
@@ -54,8 +54,8 @@ def test_the_table_of_codes_is_that_of_the_classes() -> None:
     assert set(documented()) - set(named) == {0, PrivetError.exit_code, 2, 130}
 
 
-def test_the_tutorial_names_the_same_codes() -> None:
-    text = " ".join((ROOT / "docs" / "tutorial.md").read_text().split())  # however it is wrapped
+def test_tutorial_lists_the_same_codes() -> None:
+    text = " ".join((ROOT / "docs" / "tutorial.md").read_text().split())  # with any line breaks
     section = text[text.index("## When something is wrong") :]
     listed = re.search(r"exit code of its own \(.*?\):(.*?)\. `--log-format", section)
     assert listed is not None
@@ -63,8 +63,8 @@ def test_the_tutorial_names_the_same_codes() -> None:
     assert codes == sorted({kind.exit_code for kind in kinds()} - {PrivetError.exit_code})
 
 
-def test_logs_name_only_kinds_that_are_documented() -> None:
-    """Modules may tell more cases apart than whoever reads a log has to know."""
+def test_logs_name_only_documented_kinds() -> None:
+    """Modules can distinguish more cases than a log shows."""
     for module in pkgutil.walk_packages(privet.__path__, "privet."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -77,12 +77,12 @@ def test_logs_name_only_kinds_that_are_documented() -> None:
     private = [kind for kind in found if kind.__name__ not in named]
     assert private, "the rest checks nothing"
     for kind in private:
-        told = make_failure_event(kind("what is wrong")).fields
-        assert told["error"] in named
-        assert told["code"] == getattr(errors, told["error"]).exit_code
+        fields = make_failure_event(kind("what is wrong")).fields
+        assert fields["error"] in named
+        assert fields["code"] == getattr(errors, fields["error"]).exit_code
 
 
-def test_whom_an_error_blames() -> None:
+def test_peer_and_step_of_an_error() -> None:
     named = errors.PeerLostError("bob", "has gone", "table/level")
     assert (str(named), named.peer, named.step) == ("bob: has gone", "bob", "table/level")
     unknown = errors.PeerLostError(None, "this channel is closed", "")
@@ -99,7 +99,7 @@ def test_the_first_step_is_kept() -> None:
     assert error.step == "table/leaves"
 
 
-def test_blame_goes_from_one_process_to_another() -> None:
+def test_peer_and_step_survive_pickling() -> None:
     for error in (
         errors.PeerSilentError("bob", "nothing heard from it", "setup"),
         errors.DisagreementError("samples differ", "shop"),

@@ -22,7 +22,7 @@ from privet import (
     save_model,
 )
 
-# Checks of scikit-learn that we do not pass, each with its reason. There are none.
+# Checks of scikit-learn that the estimators do not pass, each with its reason.
 EXPECTED_FAILURES: dict[str, str] = {}
 
 
@@ -32,30 +32,30 @@ def cancer() -> tuple[pd.DataFrame, pd.Series]:
     return data.data, data.target
 
 
-@pytest.mark.filterwarnings("default")  # scikit-learn warns of the optional checks that it skips
+@pytest.mark.filterwarnings("default")  # scikit-learn warns about skipped optional checks
 @parametrize_with_checks(
     [PrivetClassifier(protocol="plain"), PrivetRegressor(protocol="plain")],
     expected_failed_checks=lambda _: EXPECTED_FAILURES,
 )  # type: ignore[misc]
-def test_scikit_learns_conventions(estimator: Any, check: Any) -> None:
+def test_scikit_learn_conventions(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
 def test_one_table_or_one_per_party(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = cancer
     tables = [X.iloc[:, :10], X.iloc[:, 10:20], X.iloc[:, 20:]]
-    whole = PrivetClassifier(protocol="plain", partition=3).fit(X, y)
-    parts = PrivetClassifier(protocol="plain").fit(tables, y)
-    assert whole.model_ == parts.model_
-    assert [f.owner for f in parts.model_.features[::10]] == ["party1", "party2", "party3"]
-    assert parts.n_features_in_ == 30
-    assert list(parts.feature_names_in_) == list(X.columns)
-    assert (parts.predict_proba(tables) == whole.predict_proba(X)).all()
-    assert (parts.predict(X) == whole.predict(X)).all()
+    from_one_table = PrivetClassifier(protocol="plain", partition=3).fit(X, y)
+    from_tables = PrivetClassifier(protocol="plain").fit(tables, y)
+    assert from_one_table.model_ == from_tables.model_
+    assert [f.owner for f in from_tables.model_.features[::10]] == ["party1", "party2", "party3"]
+    assert from_tables.n_features_in_ == 30
+    assert list(from_tables.feature_names_in_) == list(X.columns)
+    assert (from_tables.predict_proba(tables) == from_one_table.predict_proba(X)).all()
+    assert (from_tables.predict(X) == from_one_table.predict(X)).all()
     as_arrays = PrivetClassifier(protocol="plain").fit(
         [table.to_numpy() for table in tables], y.to_numpy()
     )
-    assert (as_arrays.model_.leaf_values == parts.model_.leaf_values).all()
+    assert (as_arrays.model_.leaf_values == from_tables.model_.leaf_values).all()
     assert not hasattr(as_arrays, "feature_names_in_")
 
 
@@ -82,7 +82,7 @@ def test_a_partition_by_name(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("partition", "complaint"),
+    ("partition", "message"),
     [
         (1, "at least 2 parties, got 1"),
         (0, "at least 2 parties, got 0"),
@@ -98,13 +98,13 @@ def test_a_partition_by_name(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
         ([[0, 1], [2, -1]], "there is no column -1"),
     ],
 )
-def test_a_partition_that_cannot_be(partition: Any, complaint: str) -> None:
+def test_invalid_partition_is_rejected(partition: Any, message: str) -> None:
     X, y = np.arange(12.0).reshape(4, 3), [0, 1, 0, 1]
-    with pytest.raises(ParameterError, match=f"partition: .*{complaint}"):
+    with pytest.raises(ParameterError, match=f"partition: .*{message}"):
         PrivetClassifier(protocol="plain", partition=partition).fit(X, y)
 
 
-def test_tables_that_do_not_fit() -> None:
+def test_inconsistent_tables_are_rejected() -> None:
     one, two = np.ones((4, 1)), np.ones((5, 2))
     with pytest.raises(DataError, match="party1 has 4 samples, party2 5"):
         PrivetRegressor(protocol="plain").fit([one, two], np.arange(4.0))
@@ -119,7 +119,7 @@ def test_tables_that_do_not_fit() -> None:
         fitted.predict([np.ones((5, 1)), np.ones((5, 3))])
 
 
-def test_tables_with_other_columns_than_at_fit(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
+def test_changed_column_names_are_rejected(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = cancer
     one, two = X.iloc[:, :2], X.iloc[:, 2:4]
     model = PrivetClassifier(protocol="plain", tables=1).fit([one, two], y)
@@ -136,7 +136,7 @@ def test_tables_with_other_columns_than_at_fit(cancer: tuple[pd.DataFrame, pd.Se
     assert not hasattr(model, "feature_names_in_")
 
 
-def test_a_failed_fit_leaves_the_model(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
+def test_failed_fit_keeps_the_model(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = cancer
     model = PrivetClassifier(protocol="plain", tables=1).fit(
         X, np.where(y == 1, "benign", "malignant")
@@ -146,12 +146,12 @@ def test_a_failed_fit_leaves_the_model(cancer: tuple[pd.DataFrame, pd.Series]) -
     assert set(model.predict(X)) == {"benign", "malignant"}
 
 
-def test_a_single_class_is_named() -> None:
+def test_single_class_is_rejected() -> None:
     with pytest.raises(DataError, match="of a single class, in all 3 rows"):
         PrivetClassifier(protocol="plain").fit(np.arange(6.0).reshape(3, 2), ["yes"] * 3)
 
 
-def test_parameters_reach_the_training(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
+def test_parameters_are_passed_to_training(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = cancer
     assert (
         PrivetRegressor(protocol="plain", tables=1, base_score=7, l2=1).fit(X, y).model_.base_score
@@ -168,19 +168,19 @@ def test_parameters_reach_the_training(cancer: tuple[pd.DataFrame, pd.Series]) -
 
 
 @pytest.mark.parametrize(
-    ("y", "complaint"),
+    ("y", "message"),
     [
         ([1.0, np.nan, 2.0, 3.0], "NaN"),
         ([1.0, np.inf, 2.0, 3.0], "infinity"),
         ([2.0] * 4, "constant"),
     ],
 )
-def test_labels_that_cannot_be_learned(y: list[float], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
+def test_invalid_labels_are_rejected(y: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         PrivetRegressor(protocol="plain").fit(np.arange(8.0).reshape(4, 2), y)
 
 
-def test_bad_parameters_are_named_at_fit() -> None:
+def test_invalid_parameters_are_rejected_at_fit() -> None:
     X, y = np.arange(8.0).reshape(4, 2), [0, 1, 0, 1]
     bad: dict[str, Any] = {"tables": 0, "depth": 2.5, "l2": -1.0, "buckets": "32"}
     for name, value in bad.items():
@@ -190,7 +190,7 @@ def test_bad_parameters_are_named_at_fit() -> None:
         PrivetClassifier(protocol="magic").fit(X, y)
 
 
-def test_classes_may_be_anything(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
+def test_class_labels_can_be_text(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = cancer
     words = np.where(y == 1, "benign", "malignant")
     model = PrivetClassifier(protocol="plain", tables=5).fit(X, words)
@@ -216,7 +216,7 @@ def test_several_classes(protocol: str) -> None:
     assert (model.classes_[proba.argmax(axis=1)] == model.predict(X)).all()
 
 
-def test_more_classes_than_there_can_be() -> None:
+def test_too_many_classes_are_rejected() -> None:
     with pytest.raises(DataError, match="y has 33 classes, and there are 32 at most"):
         PrivetClassifier(protocol="plain").fit(np.ones((66, 1)), np.arange(66) % 33)
 
@@ -229,7 +229,7 @@ def test_missing_values_are_learned_from() -> None:
     assert PrivetClassifier(protocol="plain", tables=1, depth=1).fit(X, y).score(X, y) == 1.0
 
 
-def test_any_scale_of_labels() -> None:
+def test_labels_of_any_scale() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 3))
     y = X[:, 0] * X[:, 1]
@@ -239,7 +239,7 @@ def test_any_scale_of_labels() -> None:
         assert scaled.score(X, scale * y + shift) == pytest.approx(plain.score(X, y), abs=1e-6)
 
 
-def test_it_fits_into_scikit_learn(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
+def test_grid_search_and_cross_validation(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = cancer
     search = GridSearchCV(
         PrivetClassifier(protocol="plain", tables=5), {"depth": np.array([1, 3])}, cv=3
@@ -257,14 +257,14 @@ def test_it_fits_into_scikit_learn(cancer: tuple[pd.DataFrame, pd.Series]) -> No
     assert clone(PrivetRegressor(protocol="plain", depth=2)).get_params()["depth"] == 2
 
 
-def test_a_fitted_model_can_be_saved(cancer: tuple[pd.DataFrame, pd.Series], tmp_path: Any) -> None:
+def test_fitted_model_can_be_saved(cancer: tuple[pd.DataFrame, pd.Series], tmp_path: Any) -> None:
     X, y = cancer
     model = PrivetClassifier(protocol="plain", tables=3).fit(X, y).model_
     save_model(model, tmp_path / "model.json")
     assert load_model(tmp_path / "model.json") == model
 
 
-def test_a_secure_protocol(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
+def test_secure_protocols_match_plaintext(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = cancer
     options: dict[str, Any] = {"tables": 2, "depth": 2, "buckets": 8, "partition": 3}
     plain = PrivetClassifier(protocol="plain", **options).fit(X, y)
@@ -281,37 +281,37 @@ def test_a_secure_protocol(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
-def test_what_columns_contribute(protocol: str) -> None:
-    """By column, as they were given, whoever has them; and they add up to the score."""
+def test_contributions(protocol: str) -> None:
+    """Contributions are in the order of the input columns, and add up to the score."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 4))
     y = X[:, 3] - 2 * X[:, 0] + 0.1 * X[:, 1]
-    found = PrivetRegressor(protocol=protocol, partition=[[3, 1], [0, 2]], tables=5, depth=2)
-    contributions, base = found.fit(X, y).explain(X)
+    estimator = PrivetRegressor(protocol=protocol, partition=[[3, 1], [0, 2]], tables=5, depth=2)
+    contributions, base = estimator.fit(X, y).explain(X)
     assert contributions.shape == (80, 4, 1)
     assert base.shape == (1,)
     total = base + contributions.sum(axis=1)
-    assert total[:, 0] == pytest.approx(found.predict(X), abs=1e-12)
-    sizes = np.abs(contributions).mean(axis=(0, 2))
-    assert np.argsort(sizes)[::-1][:2].tolist() == [0, 3]
+    assert total[:, 0] == pytest.approx(estimator.predict(X), abs=1e-12)
+    mean_sizes = np.abs(contributions).mean(axis=(0, 2))
+    assert np.argsort(mean_sizes)[::-1][:2].tolist() == [0, 3]
     assert np.corrcoef(contributions[:, 0, 0], X[:, 0])[0, 1] < -0.8
     assert np.corrcoef(contributions[:, 3, 0], X[:, 3])[0, 1] > 0.8
 
 
-def test_what_columns_contribute_to_several_classes(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
+def test_contributions_to_several_classes(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     X, _ = cancer
     three = np.searchsorted([12.0, 16.0], X["mean radius"])
-    found = PrivetClassifier(protocol="plain", tables=3, depth=3).fit(X, three)
-    contributions, base = found.explain(X[:20])
+    fitted = PrivetClassifier(protocol="plain", tables=3, depth=3).fit(X, three)
+    contributions, base = fitted.explain(X[:20])
     assert contributions.shape == (20, 30, 3)
     scores = (base + contributions.sum(axis=1)).T
-    columns = np.ascontiguousarray(X[:20].to_numpy()[:, found._order].T)
-    assert scores == pytest.approx(found.model_.predict_scores(columns), abs=1e-12)
+    columns = np.ascontiguousarray(X[:20].to_numpy()[:, fitted._order].T)
+    assert scores == pytest.approx(fitted.model_.predict_scores(columns), abs=1e-12)
 
 
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
 def test_importances_by_gain(protocol: str) -> None:
-    """A column that all depends on has nearly all of it, however many tests others have."""
+    """A decisive column has nearly the total gain, even if other columns have many splits."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 3))
     X[:, 2] = X[:, 2] > 0
@@ -328,41 +328,41 @@ def test_importances_by_gain(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
-def test_an_eval_set(protocol: str) -> None:
-    """Its rows are watched, and not trained on; training stops by their loss."""
+def test_eval_set(protocol: str) -> None:
+    """Its rows are validation rows: training stops by their loss."""
     rng = np.random.default_rng(0)
     X, new = rng.normal(size=(120, 4)), rng.normal(size=(60, 4))
     y, noise = (X[:, 0] > 0).astype(int), rng.integers(0, 2, 60)
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "tables": 8,
         "depth": 2,
         "buckets": 8,
         "protocol": protocol,
         "partition": 2,
     }
-    found = PrivetClassifier(**given)
-    found.fit(X, y, eval_set=[(new, noise)], early_stopping_rounds=2)
-    losses = found.evals_result_["validation"]["loss"]
-    assert found.best_iteration_ == int(np.argmin(losses))
-    assert found.model_.n_tables == found.best_iteration_ + 1
-    assert len(losses) == found.best_iteration_ + 3 < 8
-    alone = PrivetClassifier(**{**given, "tables": found.model_.n_tables}).fit(X, y)
-    assert (alone.model_.feature == found.model_.feature).all()
-    assert alone.evals_result_ == {}
-    assert alone.best_iteration_ is None
+    fitted = PrivetClassifier(**options)
+    fitted.fit(X, y, eval_set=[(new, noise)], early_stopping_rounds=2)
+    losses = fitted.evals_result_["validation"]["loss"]
+    assert fitted.best_iteration_ == int(np.argmin(losses))
+    assert fitted.model_.n_tables == fitted.best_iteration_ + 1
+    assert len(losses) == fitted.best_iteration_ + 3 < 8
+    unvalidated = PrivetClassifier(**{**options, "tables": fitted.model_.n_tables}).fit(X, y)
+    assert (unvalidated.model_.feature == fitted.model_.feature).all()
+    assert unvalidated.evals_result_ == {}
+    assert unvalidated.best_iteration_ is None
 
 
 def test_validation_rows_of_an_estimator() -> None:
     rng = np.random.default_rng(1)
     X = rng.normal(size=(100, 3))
-    found = PrivetRegressor(
+    fitted = PrivetRegressor(
         tables=3, depth=2, buckets=8, protocol="plain", validation=0.2, partition=2
     ).fit(X, X[:, 0])
-    assert len(found.evals_result_["validation"]["loss"]) == 3
+    assert len(fitted.evals_result_["validation"]["loss"]) == 3
 
 
 @pytest.mark.parametrize(
-    ("changes", "eval_set", "complaint"),
+    ("changes", "eval_set", "message"),
     [
         ({}, [1, 2], "one pair of rows"),
         ({}, (np.zeros((2, 3)), ["a", "c"]), "none of y's classes"),
@@ -370,7 +370,7 @@ def test_validation_rows_of_an_estimator() -> None:
         ({"validation": 0.5}, (np.zeros((2, 3)), ["a", "b"]), "leave one of them out"),
     ],
 )
-def test_eval_sets_that_make_no_sense(changes: Any, eval_set: Any, complaint: str) -> None:
+def test_invalid_eval_sets_are_rejected(changes: Any, eval_set: Any, message: str) -> None:
     X, y = np.random.default_rng(0).normal(size=(8, 3)), ["a", "b"] * 4
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises(ValueError, match=message):
         PrivetClassifier(protocol="plain", partition=2, **changes).fit(X, y, eval_set=eval_set)

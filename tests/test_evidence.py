@@ -1,4 +1,4 @@
-"""The page of results is what its rows say, and every row can be run again by its name."""
+"""The results page matches its rows, and every row can be measured again by its name."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 
 
-def test_the_page_is_written_from_the_rows(tmp_path: Path) -> None:
+def test_page_matches_the_rows(tmp_path: Path) -> None:
     page.write(RESULTS, tmp_path / "results.md", figures.available(RESULTS), quick=False)
     assert (tmp_path / "results.md").read_text() == (ROOT / "docs" / "results.md").read_text()
 
 
-def test_every_row_is_there_and_can_be_run_again() -> None:
+def test_every_row_exists_and_has_its_command() -> None:
     rows = {(row.section, row.key): row for row in all_rows()}
     assert len(rows) == len(all_rows())
     found = [row for path in RESULTS.glob("*.csv") for row in load(path)]
@@ -33,7 +33,7 @@ def test_rounds_and_bytes_are_predicted_exactly() -> None:
     timed = [r for path in RESULTS.glob("*.csv") for r in load(path) if has_time(r)]
     assert len(timed) > 80
     for row in timed:
-        if row["section"] != "tables":  # of which only the time is kept
+        if row["section"] != "tables":  # whose rows contain only times
             assert row["rounds"] == row["predicted_rounds"], row["key"]
             sent = int(row["online_bytes"]) + int(row["setup_bytes"])
             assert abs(sent - int(row["predicted_bytes"])) <= 1, row["key"]

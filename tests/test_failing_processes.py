@@ -1,4 +1,4 @@
-"""Processes that fail before all have met: the others end within seconds, and name who it was."""
+"""Processes that fail before all are connected: the others end in seconds and name them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from privet.federation.session.agreement import Proposal
 from privet.transport.channel import send_message
 from privet.transport.rendezvous import listen
 from privet.transport.sockets import SocketChannel
-from tests.federation.by_hand import come, coming
 from tests.federation.harness import change, prepare
-from tests.federation.test_bad_peers import new_keys
+from tests.federation.manual_peer import connect_as, connect_in_background
+from tests.federation.test_setup_errors import new_keys
 from tests.test_processes import await_event, events
 
 SECONDS = 10.0
-"""Within which the others must end, once they could know."""
-PATIENCE = 60.0
-"""Within which all must end, on a machine that takes its time to start a process."""
+"""The others must end within this time after they can detect the failure."""
+TIMEOUT_SECONDS = 60.0
+"""Limit for processes to start and end on a slow machine."""
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def started(
 def waiting(
     local: LocalFederation, verb: str, *names: str
 ) -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """Start some, and wait until they wait for the others: ten minutes, unless they are told."""
+    """Start members, and wait until they listen; they wait ten minutes for the others."""
     with ExitStack() as stack:
         starting = {name: started(local, name, verb, "--log-format=json") for name in names}
         running = {name: stack.enter_context(each) for name, each in starting.items()}
@@ -58,107 +58,109 @@ def waiting(
 
 
 def expect_end(
-    running: dict[str, subprocess.Popen[str]], who: str, complaint: str
+    running: dict[str, subprocess.Popen[str]], failed: str, complaint: str
 ) -> dict[str, list[dict[str, Any]]]:
-    """All of them must end, naming the one who failed; return what they said."""
-    said = {}
-    until = time.monotonic() + PATIENCE
+    """Check that all processes end and name the failed member; return their logs."""
+    logs = {}
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     for name, process in running.items():
-        _, text = process.communicate(timeout=max(0.1, until - time.monotonic()))
-        said[name] = events(text)
-        last = said[name][-1]
+        _, stderr = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
+        logs[name] = events(stderr)
+        last = logs[name][-1]
         assert (process.returncode, last["code"]) == (7, 7), name
-        assert (last["error"], last["peer"]) == ("PeerFailedError", who)
+        assert (last["error"], last["peer"]) == ("PeerFailedError", failed)
         assert complaint in last["text"]
-    return said
+    return logs
 
 
 def clock(event: dict[str, Any]) -> float:
     return datetime.fromisoformat(event["time"]).timestamp()
 
 
-def others(local: LocalFederation, who: str) -> list[str]:
-    return [name for name in local.member_names if name != who]
+def others(local: LocalFederation, failed: str) -> list[str]:
+    return [name for name in local.member_names if name != failed]
 
 
-@pytest.mark.parametrize("who", ["bank", "shop"])
-def test_a_table_that_cannot_be_read(tmp_path: Path, who: str) -> None:
+@pytest.mark.parametrize("failed", ["bank", "shop"])
+def test_unreadable_table(tmp_path: Path, failed: str) -> None:
     local = prepare(tmp_path)
-    (tmp_path / who / "train.csv").write_text("")
+    (tmp_path / failed / "train.csv").write_text("")
     with (
-        waiting(local, "train", *others(local, who)) as running,
-        started(local, who, "train") as failing,
+        waiting(local, "train", *others(local, failed)) as running,
+        started(local, failed, "train") as failing,
     ):
-        _, said = failing.communicate(timeout=PATIENCE)
+        _, stderr = failing.communicate(timeout=TIMEOUT_SECONDS)
         ended = time.time()
-        heard = expect_end(running, who, "its table cannot be read or used (exit code 4)")
-        assert max(clock(each[-1]) for each in heard.values()) < ended + SECONDS
+        logs = expect_end(running, failed, "its table cannot be read or used (exit code 4)")
+        assert max(clock(each[-1]) for each in logs.values()) < ended + SECONDS
     assert failing.returncode == 4
-    told, complaint = said.splitlines()
-    assert told == f"told {', '.join(others(local, who))} that we cannot take part"
+    notice, complaint = stderr.splitlines()
+    assert notice == f"told {', '.join(others(local, failed))} that we cannot take part"
     assert complaint.startswith("error: ")
     assert "the file is empty" in complaint
 
 
-# Two of all pairs, which tests/federation/test_failures_at_home.py has in threads.
-@pytest.mark.parametrize(("who", "keys"), [("shop", "missing"), ("dealer", "others")])
-def test_keys_that_cannot_be_used(tmp_path: Path, who: str, keys: str) -> None:
+# Two of the cases that tests/federation/test_startup_failures.py runs in threads.
+@pytest.mark.parametrize(("failed", "keys"), [("shop", "missing"), ("dealer", "others")])
+def test_unusable_keys(tmp_path: Path, failed: str, keys: str) -> None:
     local = prepare(tmp_path)
     if keys == "missing":
-        (tmp_path / who / f"{who}.key").unlink()
+        (tmp_path / failed / f"{failed}.key").unlink()
     else:
-        new_keys(local, who)
+        new_keys(local, failed)
     with (
-        waiting(local, "train", *others(local, who)) as running,
-        started(local, who, "train") as failing,
+        waiting(local, "train", *others(local, failed)) as running,
+        started(local, failed, "train") as failing,
     ):
-        heard = expect_end(running, who, "no agreement with what answers")
-        _, said = failing.communicate(timeout=PATIENCE)
-    seen = [event for each in heard.values() for event in each if "certificate" in event["text"]]
-    start = min(clock(event) for event in seen)
-    assert max(clock(each[-1]) for each in heard.values()) < start + SECONDS
+        logs = expect_end(running, failed, "no agreement with what answers")
+        _, stderr = failing.communicate(timeout=TIMEOUT_SECONDS)
+    certificate_events = [
+        event for each in logs.values() for event in each if "certificate" in event["text"]
+    ]
+    start = min(clock(event) for event in certificate_events)
+    assert max(clock(each[-1]) for each in logs.values()) < start + SECONDS
     assert failing.returncode == (6 if keys == "missing" else 3)
-    refused, complaint = said.splitlines()
-    assert refused == f"could not prove to {', '.join(others(local, who))} who we are"
+    refusal, complaint = stderr.splitlines()
+    assert refusal == f"could not prove to {', '.join(others(local, failed))} who we are"
     assert complaint.startswith("error: ")
 
 
 @pytest.mark.parametrize(
-    ("who", "number"),
+    ("interrupted", "number"),
     [("bank", signal.SIGINT), ("shop", signal.SIGTERM), ("dealer", signal.SIGTERM)],
     ids=["bank-INT", "shop-TERM", "dealer-TERM"],
 )
-def test_one_that_is_interrupted_while_it_waits(tmp_path: Path, who: str, number: int) -> None:
-    """One of three has not come; one has met the third, and goes."""
+def test_interrupt_while_waiting(tmp_path: Path, interrupted: str, number: int) -> None:
+    """One of three members is absent; another is interrupted after it connected to the third."""
     local = prepare(tmp_path)
-    absent = "bank" if who == "shop" else "shop"
+    absent = "bank" if interrupted == "shop" else "shop"
     with waiting(
         local, "train", *(name for name in local.member_names if name != absent)
     ) as running:
-        leaving = running.pop(who)
+        leaving = running.pop(interrupted)
         await_event(leaving, "waiting")
         leaving.send_signal(number)
-        interrupted = time.time()
-        heard = expect_end(running, who, "it was interrupted (exit code 130)")
-        assert max(clock(each[-1]) for each in heard.values()) < interrupted + SECONDS
-        _, said = leaving.communicate(timeout=PATIENCE)
-        last = events(said)[-1]
+        interrupt_time = time.time()
+        logs = expect_end(running, interrupted, "it was interrupted (exit code 130)")
+        assert max(clock(each[-1]) for each in logs.values()) < interrupt_time + SECONDS
+        _, stderr = leaving.communicate(timeout=TIMEOUT_SECONDS)
+        last = events(stderr)[-1]
         assert (leaving.returncode, last["event"], last["code"]) == (130, "interrupted", 130)
 
 
-def test_the_last_line_for_people_says_that_it_was_interrupted(tmp_path: Path) -> None:
+def test_interrupt_is_the_last_line_of_text_output(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     with started(local, "bank", "train") as bank:
         assert bank.stderr is not None
         assert "listens on" in bank.stderr.readline()
         bank.send_signal(signal.SIGTERM)
-        _, said = bank.communicate(timeout=PATIENCE)
+        _, stderr = bank.communicate(timeout=TIMEOUT_SECONDS)
     assert bank.returncode == 130
-    assert said.splitlines()[-1] == "interrupted"
+    assert stderr.splitlines()[-1] == "interrupted"
 
 
-def test_a_part_that_is_not_there(tmp_path: Path) -> None:
-    """Who predicts by a job of its own knows whom to tell."""
+def test_missing_part(tmp_path: Path) -> None:
+    """With `--job`, a participant without a part can still notify the others."""
     local = prepare(tmp_path, tables=1)
     ended = local.run_command("train", timeout=60)
     assert {end.return_code for end in ended.values()} == {0}, ended
@@ -168,12 +170,12 @@ def test_a_part_that_is_not_there(tmp_path: Path) -> None:
         started(local, "bank", "predict", f"--job={local.job_path}") as failing,
     ):
         expect_end(running, "bank", "its model cannot be read or used")
-        failing.communicate(timeout=PATIENCE)
+        failing.communicate(timeout=TIMEOUT_SECONDS)
     assert failing.returncode == 5
 
 
-def test_a_dealer_that_stays_goes_on(tmp_path: Path) -> None:
-    """It is told of a failure, and deals for those who come again."""
+def test_kept_dealer_continues_after_a_failure(tmp_path: Path) -> None:
+    """It reports the failure notice, and serves the next session."""
     local = prepare(tmp_path, tables=1)
     table = tmp_path / "bank" / "train.csv"
     whole = table.read_text()
@@ -181,7 +183,7 @@ def test_a_dealer_that_stays_goes_on(tmp_path: Path) -> None:
     with started(local, "dealer", "train", "--keep", "--log-format=json") as dealer:
         await_event(dealer, "listening")
         with started(local, "bank", "train") as failing:
-            failing.communicate(timeout=PATIENCE)
+            failing.communicate(timeout=TIMEOUT_SECONDS)
         failed = await_event(dealer, "failed")
         assert failed["peer"] == "bank"
         assert "its table cannot be read" in failed["text"]
@@ -191,21 +193,21 @@ def test_a_dealer_that_stays_goes_on(tmp_path: Path) -> None:
             started(local, "shop", "train", "--wait=60") as shop,
         ):
             for process in (bank, shop):
-                _, said = process.communicate(timeout=PATIENCE)
-                assert process.returncode == 0, said
+                _, stderr = process.communicate(timeout=TIMEOUT_SECONDS)
+                assert process.returncode == 0, stderr
         await_event(dealer, "done")
         dealer.send_signal(signal.SIGTERM)
-        _, said = dealer.communicate(timeout=PATIENCE)
-        assert (dealer.returncode, events(said)[-1]["event"]) == (130, "interrupted")
+        _, stderr = dealer.communicate(timeout=TIMEOUT_SECONDS)
+        assert (dealer.returncode, events(stderr)[-1]["event"]) == (130, "interrupted")
 
 
-def test_a_dealer_that_stays_is_not_held_by_those_who_freeze(tmp_path: Path) -> None:
-    """They have come, and never say anything again, not even that they live."""
+def test_kept_dealer_is_not_blocked_by_silent_peers(tmp_path: Path) -> None:
+    """The peers connect, and then send nothing, not even heartbeats."""
     local = prepare(tmp_path)
     with started(local, "dealer", "train", "--keep", "--log-format=json") as dealer:
         await_event(dealer, "listening")
-        bank = coming(local, "bank")
-        frozen = come(local, "shop"), bank()
+        bank = connect_in_background(local, "bank")
+        frozen = connect_as(local, "shop"), bank()
         await_event(dealer, "connected")
         start = time.monotonic()
         failed = await_event(dealer, "failed")
@@ -214,11 +216,11 @@ def test_a_dealer_that_stays_is_not_held_by_those_who_freeze(tmp_path: Path) -> 
         assert "nothing heard from it for 10 s" in failed["error"]
         assert time.monotonic() - start < 2 * SECONDS
         await_event(dealer, "listening")
-    for link in (link for links in frozen for link in links.values()):
-        link.sock.close()
+    for connection in (connection for connections in frozen for connection in connections.values()):
+        connection.sock.close()
 
 
-def test_one_that_freezes_while_it_waits_may_thaw(tmp_path: Path) -> None:
+def test_suspended_process_can_continue(tmp_path: Path) -> None:
     local = prepare(tmp_path, tables=1)
     with waiting(local, "train", "bank", "shop") as running:
         while "dealer" not in await_event(running["bank"], "waiting")["text"]:
@@ -226,27 +228,27 @@ def test_one_that_freezes_while_it_waits_may_thaw(tmp_path: Path) -> None:
         running["shop"].send_signal(signal.SIGSTOP)
         frozen = time.monotonic()
         while "shop (was here, but nothing" not in await_event(running["bank"], "waiting")["text"]:
-            assert time.monotonic() < frozen + 2 * SECONDS, "nobody notices"
+            assert time.monotonic() < frozen + 2 * SECONDS, "the silence is not noticed"
         running["shop"].send_signal(signal.SIGCONT)
         with started(local, "dealer", "train") as dealer:
             for process in (*running.values(), dealer):
-                _, said = process.communicate(timeout=PATIENCE)
-                assert process.returncode == 0, said
+                _, stderr = process.communicate(timeout=TIMEOUT_SECONDS)
+                assert process.returncode == 0, stderr
 
 
-def test_a_disagreement_is_told_though_the_other_never_says_goodbye(tmp_path: Path) -> None:
-    """It only shows that it lives: nobody waits for that."""
+def test_disagreement_is_reported_without_a_goodbye(tmp_path: Path) -> None:
+    """The other member only sends heartbeats, which the processes do not wait for."""
     local = prepare(tmp_path)
     with waiting(local, "train", "bank", "dealer") as running:
-        channel = SocketChannel("shop", come(local, "shop"))
+        channel = SocketChannel("shop", connect_as(local, "shop"))
         job = Job.read(local.job_path)
         stated = Proposal.for_job(job, command="train")
         other = stated.model_copy(update={"terms": {**stated.terms, "tables": 7}})
         send_message(channel, channel.peers, other.model_dump_json().encode())
         start = time.monotonic()
         for process in running.values():
-            _, said = process.communicate(timeout=PATIENCE)
-            last = events(said)[-1]
+            _, stderr = process.communicate(timeout=TIMEOUT_SECONDS)
+            last = events(stderr)[-1]
             assert (process.returncode, last["error"], last["peer"]) == (
                 9,
                 "DisagreementError",
@@ -266,7 +268,7 @@ def is_free(address: tuple[str, int]) -> bool:
 
 
 def test_a_dealer_ends_with_who_plays_it(tmp_path: Path) -> None:
-    """Though that is killed: the port is needed for the next attempt."""
+    """The dealer's port must be free for the next attempt."""
     names = ("bank", "telecom", "shop")
     local = prepare(tmp_path, names=names, dealers=3)
     for name, dealer in zip(names, local.dealer_names, strict=True):
@@ -275,7 +277,7 @@ def test_a_dealer_ends_with_who_plays_it(tmp_path: Path) -> None:
     with (tmp_path / "bank" / "party.toml").open("a") as file:
         file.write(f'\n[dealer]\nkey = "{keys}.key"\ncertificate = "{keys}.crt"\n')
     address = parse_address(Job.read(local.job_path).get_entry("dealer1").address)
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT_SECONDS
     with started(local, "bank", "train", "--log-format=json") as bank:
         await_event(bank, "dealer")
         while is_free(address):

@@ -1,4 +1,4 @@
-"""A federation as people run it: a process for each role, killed, started again, and asked."""
+"""Federations with a process for each role: killed, restarted, and used for predictions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from privet.experiments.local_federation import LocalFederation
-from tests.federation.harness import NAMES, change, file_of, model_of, prepare, rows
-from tests.federation.test_training import plain_model, same_tests
-from tests.web.asking import post
+from tests.federation.harness import NAMES, change, model_of, prepare, preprocessing_file, rows
+from tests.federation.test_training import plain_model, same_splits
+from tests.web.client import post
 
 
 def events(text: str) -> list[dict[str, Any]]:
@@ -25,7 +25,7 @@ def events(text: str) -> list[dict[str, Any]]:
 
 
 def await_event(process: subprocess.Popen[str], kind: str) -> dict[str, Any]:
-    """Read a process's log until something happens."""
+    """Read a process's log until an event."""
     assert process.stderr is not None
     seen = []
     for line in process.stderr:
@@ -38,7 +38,7 @@ def await_event(process: subprocess.Popen[str], kind: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
-    """Kill a participant in the middle of training, start all again, and keep what comes out."""
+    """Kill a participant during training, and run the same commands again."""
     local = prepare(tmp_path_factory.mktemp("processes"), tables=40)
     options = ("--wait=30", "--log-format=json")
     running = {name: local.start_process(name, "train", *options) for name in local.member_names}
@@ -48,13 +48,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
         running["bank"].kill()
         killed = time.monotonic()
         for name in ("shop", "dealer"):
-            _, said = running[name].communicate(timeout=30)
-            last = events(said)[-1]
+            _, stderr = running[name].communicate(timeout=30)
+            last = events(stderr)[-1]
             assert (running[name].returncode, last["event"], last["code"]) == (7, "error", 7)
             assert "bank" in last["text"]
             assert last["peer"] in {*local.member_names} - {name}
             if name == "dealer" and last["step"] is None:
-                continue  # it had dealt all tables, and what was left to do was to send them
+                continue  # it had computed all tables, and only had to send them
             assert f"at step '{last['step']}'" in last["text"]
         assert time.monotonic() - killed < 10
     finally:
@@ -63,19 +63,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
             process.communicate()
     ended = local.run_command("train", *options)
     assert {name: end.return_code for name, end in ended.items()} == dict.fromkeys(ended, 0), ended
-    told = {name: events(ended[name].stderr) for name in ended}
-    done = told["shop"][-1]
+    logs = {name: events(ended[name].stderr) for name in ended}
+    done = logs["shop"][-1]
     assert done["event"] == "done"
     assert done["resumed_from"] >= 1
     assert json.loads(local.get_report_path("shop", "train").read_text())["tables"] == 40
     return local
 
 
-def test_a_killed_training_ends_as_if_nothing_had_happened(trained: LocalFederation) -> None:
-    assert same_tests(model_of(trained), plain_model(trained))
+def test_killed_training_gives_the_same_model(trained: LocalFederation) -> None:
+    assert same_splits(model_of(trained), plain_model(trained))
     for name in NAMES:
         found = sorted(path.name for path in trained.get_part_path(name).parent.iterdir())
-        # For more tables later, and for the page.
+        # The checkpoints are for more tables later, the runs for the dashboard.
         assert found == ["rehearsal.checkpoints", "rehearsal.part", "runs"]
 
 
@@ -101,7 +101,7 @@ def test_prediction_and_inspection(trained: LocalFederation) -> None:
     assert sum(row["importance"] for row in shown["importances"]) == pytest.approx(1)
 
 
-def test_a_service_until_it_is_stopped(trained: LocalFederation) -> None:
+def test_service_runs_until_it_is_stopped(trained: LocalFederation) -> None:
     options = {name: ["--log-format=json"] for name in trained.member_names}
     options["shop"].append("--http=127.0.0.1:0")
     running = {}
@@ -123,28 +123,28 @@ def test_a_service_until_it_is_stopped(trained: LocalFederation) -> None:
             process.communicate()
 
 
-def test_a_dealer_that_stays(trained: LocalFederation) -> None:
-    """It deals for whoever comes, and outlives those who fail."""
+def test_kept_dealer_serves_several_sessions(trained: LocalFederation) -> None:
+    """It serves every session, and survives failed ones."""
     options = ("--wait=20", "--log-format=json")
     with trained.start_process("dealer", "train", "--keep", "--log-format=json") as dealer:
         try:
-            lone = trained.start_process("bank", "predict", *options)
-            await_event(lone, "listening")
-            lone.kill()
-            lone.communicate()
+            killed = trained.start_process("bank", "predict", *options)
+            await_event(killed, "listening")
+            killed.kill()
+            killed.communicate()
             for _ in range(2):
                 running = [trained.start_process(name, "predict", *options) for name in NAMES]
                 for process in running:
-                    _, said = process.communicate(timeout=60)
-                    assert process.returncode == 0, said
+                    _, stderr = process.communicate(timeout=60)
+                    assert process.returncode == 0, stderr
                 assert await_event(dealer, "done")["seconds"] >= 0
         finally:
             dealer.kill()
             dealer.communicate()
 
 
-def test_a_training_dealt_ahead(tmp_path: Path) -> None:
-    """Estimate, deal, hand over, train without a dealer: as commands, over TLS."""
+def test_offline_training(tmp_path: Path) -> None:
+    """Estimate, generate and move preprocessing files, and train without a dealer."""
     local = prepare(tmp_path)
     size = ("--samples=40", "--features=3,2", "--cuts=7")
     command = [
@@ -156,39 +156,39 @@ def test_a_training_dealt_ahead(tmp_path: Path) -> None:
         *size,
         "--json",
     ]
-    told = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)  # noqa: S603
-    assert set(told["seconds_by_dealer"]) == {"ahead", "own", "shared"}
-    assert told["seconds_by_dealer"]["ahead"] == told["seconds"]
+    estimate = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)  # noqa: S603
+    assert set(estimate["seconds_by_dealer"]) == {"ahead", "own", "shared"}
+    assert estimate["seconds_by_dealer"]["ahead"] == estimate["seconds"]
     shown = subprocess.run(command[:-1], capture_output=True, check=True, text=True).stdout  # noqa: S603
-    for dealer_is, words in (
+    for mode, text in (
         ("ahead", "if correlations are dealt ahead"),
         ("own", "with a dealer on a link of its own"),
         ("shared", "with a dealer on the participants' link"),
     ):
-        assert f" {told['seconds_by_dealer'][dealer_is]:,.0f} s, {words}" in shown
+        assert f" {estimate['seconds_by_dealer'][mode]:,.0f} s, {text}" in shown
     folder = tmp_path / "dealt"
     dealer = local.start_process("dealer", "train", f"--ahead={folder}", *size, "--log-format=json")
-    _, said = dealer.communicate(timeout=60)
-    assert dealer.returncode == 0, said
+    _, stderr = dealer.communicate(timeout=60)
+    assert dealer.returncode == 0, stderr
     files = {name: folder / f"{name}.correlations" for name in NAMES}
-    room, *_, done = events(said)
-    taken = sum(path.stat().st_size for path in files.values())
-    assert (room["event"], room["bytes"]) == ("room", taken)
-    assert (done["event"], done["bytes"]) == ("done", taken)
+    size_event, *_, done_event = events(stderr)
+    n_bytes = sum(path.stat().st_size for path in files.values())
+    assert (size_event["event"], size_event["bytes"]) == ("room", n_bytes)
+    assert (done_event["event"], done_event["bytes"]) == ("done", n_bytes)
     for name, path in files.items():
-        path.replace(file_of(local, name))
+        path.replace(preprocessing_file(local, name))
     running = {name: local.start_process(name, "train", "--wait=30") for name in NAMES}
     for process in running.values():
-        _, said = process.communicate(timeout=60)
-        assert process.returncode == 0, said
-    assert same_tests(model_of(local), plain_model(local))
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 0, stderr
+    assert same_splits(model_of(local), plain_model(local))
     report = json.loads(local.get_report_path("shop", "train").read_text())
     assert report["correlations"] == "ahead"
     assert report["bytes_from_dealer"] > 0
-    # From the first table again, it takes a new dealing.
+    # A restart from the first table needs a new preprocessing run.
     again = local.start_process("shop", "train", "--restart", "--log-format=json")
-    _, said = again.communicate(timeout=30)
-    last = events(said)[-1]
+    _, stderr = again.communicate(timeout=30)
+    last = events(stderr)[-1]
     assert (again.returncode, last["code"], last["error"]) == (8, 8, "CorrelationError")
     assert "shop.correlations: No such file" in last["text"]
 
@@ -210,7 +210,7 @@ def test_a_second_training_on_kept_indicators(tmp_path: Path) -> None:
         models.append(model_of(local))
     assert "kept from an earlier training: the indicators of bank, shop" in ended["bank"].stderr
     assert sent[1] < sent[0]
-    assert same_tests(*models)
+    assert same_splits(*models)
     np.testing.assert_allclose(models[0].leaf_values, models[1].leaf_values, atol=1e-4)
 
 
@@ -227,24 +227,26 @@ def test_a_second_training_on_kept_indicators(tmp_path: Path) -> None:
         (["--samples=40"], "are for --ahead"),
     ],
 )
-def test_what_cannot_be_dealt_ahead(tmp_path: Path, options: list[str], complaint: str) -> None:
+def test_invalid_offline_preprocessing_options(
+    tmp_path: Path, options: list[str], complaint: str
+) -> None:
     process = prepare(tmp_path).start_process("dealer", "train", *options)
-    _, said = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=30)
     assert process.returncode == 3
-    assert complaint in said
+    assert complaint in stderr
 
 
 def test_errors_are_exit_codes_and_json(tmp_path: Path) -> None:
     local = prepare(tmp_path)
     (tmp_path / "shop" / "train.csv").write_text("")
     process = local.start_process("shop", "train", "--log-format=json")
-    _, said = process.communicate(timeout=30)
-    last = events(said)[-1]
+    _, stderr = process.communicate(timeout=30)
+    last = events(stderr)[-1]
     assert (process.returncode, last["event"], last["code"]) == (4, "error", 4)
     assert last["error"] == "DataError"
     assert "the file is empty" in last["text"]
     assert (last["peer"], last["step"]) == (None, None)
     process = local.start_process("shop", "train")
-    _, said = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=30)
     assert process.returncode == 4
-    assert said.startswith("error: ")
+    assert stderr.startswith("error: ")

@@ -1,4 +1,4 @@
-"""The tutorial's commands, run as its reader would: in order, and side by side where it says so."""
+"""The commands of the tutorial, run in order, and in parallel where it says so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from manual.blocks import LANGUAGES, blocks
+from manual.blocks import LANGUAGES, iter_blocks
 from sklearn.metrics import roc_auc_score
 
 from privet import Model, load_model
@@ -25,17 +25,17 @@ def test_the_tutorial(tmp_path: Path) -> None:
     text = TUTORIAL.read_text()
     for number, port in enumerate(find_free_ports(4)):
         text = text.replace(f":740{number}", f":{port}")
-    typed = [block for block in blocks(text) if block.language in LANGUAGES]
-    here = [block for block in typed if block.not_run is None and block.run_by is None]
+    blocks = [block for block in iter_blocks(text) if block.language in LANGUAGES]
+    local_blocks = [block for block in blocks if block.not_run is None and block.run_by is None]
     environment = {**PROCESS_ENVIRONMENT, **os.environ}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
-    folder, groups = tmp_path, 0
-    for side_by_side, group in groupby(here, key=lambda block: bool(block.who)):
+    folder, n_parallel_groups = tmp_path, 0
+    for in_parallel, group in groupby(local_blocks, key=lambda block: bool(block.runner)):
         commands = [block.script for block in group]
-        if not side_by_side:
+        if not in_parallel:
             commands = ["".join(commands)]
-        groups += side_by_side
-        running = [
+        n_parallel_groups += in_parallel
+        processes = [
             subprocess.Popen(  # noqa: S603
                 ["/bin/sh", "-ec", command],
                 cwd=folder,
@@ -46,11 +46,11 @@ def test_the_tutorial(tmp_path: Path) -> None:
             )
             for command in commands
         ]
-        for process, command in zip(running, commands, strict=True):
-            said, _ = process.communicate(timeout=100)
-            assert process.returncode == 0, f"{command}\n{said}"
+        for process, command in zip(processes, commands, strict=True):
+            output, _ = process.communicate(timeout=100)
+            assert process.returncode == 0, f"{command}\n{output}"
         folder = tmp_path / "federation"
-    assert groups == 3
+    assert n_parallel_groups == 3
     names = ("bank", "telecom", "shop")
     model = join_parts([load_part(folder / n / "models" / "diagnosis.part").part for n in names])
     assert model.n_tables == 10

@@ -1,4 +1,4 @@
-"""The wheel, as somebody gets it who has nothing else: built, installed into an empty environment.
+"""The wheel: built, and installed into an empty environment.
 
 `pip install .` builds the same wheel first, and `make demo` runs the same `privet demo`.
 """
@@ -24,33 +24,33 @@ _OUT_OF_REACH = ("No matching distribution", "Could not find a version", "connec
 
 
 def _pip(*options: str | Path) -> None:
-    """Run pip, or skip where what it needs cannot be fetched."""
-    ran = subprocess.run(  # noqa: S603
+    """Run pip; skip the test if packages cannot be fetched."""
+    process = subprocess.run(  # noqa: S603
         [sys.executable, "-m", "pip", "--disable-pip-version-check", *options],
         capture_output=True,
         text=True,
         check=False,
     )
-    said = ran.stdout + ran.stderr
-    if ran.returncode and any(words in said for words in _OUT_OF_REACH):
+    output = process.stdout + process.stderr
+    if process.returncode and any(words in output for words in _OUT_OF_REACH):
         pytest.skip("packages cannot be fetched from here: the wheel is NOT tested")
-    assert ran.returncode == 0, said
+    assert process.returncode == 0, output
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build it from a clean copy, since setuptools puts whatever it built before into it, too."""
+    """Build the wheel from a clean copy, since setuptools includes files of earlier builds."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "src", folder / "src", ignore=ignored)
     _pip("wheel", "--quiet", "--no-deps", "--wheel-dir", folder / "dist", folder)
-    (built,) = (folder / "dist").glob("*.whl")
-    return built
+    (path,) = (folder / "dist").glob("*.whl")
+    return path
 
 
-def test_everything_is_in_it(wheel: Path) -> None:
+def test_wheel_contains_all_files(wheel: Path) -> None:
     assert wheel.name == f"privet-{privet.__version__}-py3-none-any.whl"
     found = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("privet/")}
     paths = [*PACKAGE.rglob("*.py"), *(PACKAGE / "dashboard" / "static").iterdir()]
@@ -60,33 +60,33 @@ def test_everything_is_in_it(wheel: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_demonstration_from_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+def test_demo_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "empty")
     python = tmp_path / "empty" / "bin" / "python"
     _pip("--python", python, "install", "--quiet", "--no-compile", wheel)
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
 
-    def privet_of_the_wheel(*options: str) -> str:
-        ran = subprocess.run(  # noqa: S603
+    def run_privet(*options: str) -> str:
+        process = subprocess.run(  # noqa: S603
             [python.parent / "privet", *options],
             cwd=tmp_path,
-            env=clean,
+            env=environment,
             capture_output=True,
             text=True,
             timeout=120,
             check=False,
         )
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        return ran.stdout + ran.stderr
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout + process.stderr
 
-    assert privet_of_the_wheel("--version").split() == ["privet", privet.__version__]
-    said = privet_of_the_wheel("demo")
+    assert run_privet("--version").split() == ["privet", privet.__version__]
+    output = run_privet("demo")
     (printed,) = re.findall(r"in the clear .*", (ROOT / "README.md").read_text())
-    assert printed in said, "the README's session is of another version"
-    assert "split feature" in said
+    assert printed in output, "the session in the README is outdated"
+    assert "split feature" in output
 
 
-def test_make_demo_is_the_same() -> None:
+def test_make_demo_runs_the_same_command() -> None:
     dry = subprocess.run(
         ["make", "--no-print-directory", "--dry-run", "demo"],  # noqa: S607
         cwd=ROOT,

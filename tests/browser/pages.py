@@ -1,4 +1,4 @@
-"""A federation on this machine, its pages as processes, and ways to look at them."""
+"""A federation on this machine, its dashboards as processes, and pages in a browser."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WIDTH, PHONE = 1280, 390
 def prepare(folder: Path, tables: int) -> LocalFederation:
     """Write the files of three organisations, as `privet demo --ui` does.
 
-    Cells get more digits than they have, so that none of them is on a page by chance.
+    Cells get more digits than in the dataset, so that none is on a page by chance.
     """
     loaded = load_dataset("breast-cancer")
     frame = replace(loaded.frame, columns=np.round(1.037 * loaded.frame.columns, 6))
@@ -41,7 +41,7 @@ def prepare(folder: Path, tables: int) -> LocalFederation:
     return local
 
 
-_ALL_TOLD = """async (job) => {
+_RECEIVED_STATE = """async (job) => {
   const {state, load} = await import('/store.js');
   const {get} = await import('/wire.js');
   const runs = await Promise.all(state.overview.runs.map((run) => load(run.id)));
@@ -49,14 +49,14 @@ _ALL_TOLD = """async (job) => {
   const model = known.trained ? await get(`api/jobs/${job}/model`) : null;
   return JSON.stringify([state.overview, runs, [...state.ledgers.values()], model]);
 }"""
-"""What a page was told by events, and all runs and the model, which it can ask for."""
+"""Returns the state that a page received as events, and the runs and the model on request."""
 
 
 @contextlib.contextmanager
 def process(
     local: LocalFederation, name: str, verb: str, *options: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """Have a role's process, and end it."""
+    """Run a process of a role, and end it."""
     with subprocess.Popen(  # noqa: S603
         local.make_command(name, verb, *options),
         stdout=subprocess.DEVNULL,
@@ -71,82 +71,82 @@ def process(
 
 
 @contextlib.contextmanager
-def page_process(local: LocalFederation, name: str) -> Iterator[str]:
-    """Have `privet ui` of a participant; yield the address that it tells."""
+def dashboard_process(local: LocalFederation, name: str) -> Iterator[str]:
+    """Run `privet ui` of a participant; yield its address."""
     with process(local, name, "ui", "--no-browser", "--log-format=json") as started:
         assert started.stderr is not None
         yield json.loads(started.stderr.readline())["url"]
 
 
 @dataclass
-class Shown:
-    """A page of a participant in a browser, and all that it asked for and complained about."""
+class DashboardPage:
+    """A participant's dashboard in a browser, with its requests, errors and warnings."""
 
     name: str
     url: str
     page: Any
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    """All that it held whenever somebody looked."""
+    """The content of the page at each call of `look`."""
 
     @classmethod
-    def open(cls, browser: Any, name: str, url: str) -> Shown:
-        """Open it."""
+    def open(cls, browser: Any, name: str, url: str) -> DashboardPage:
+        """Open the page."""
         context = browser.new_context(viewport={"width": WIDTH, "height": 900})
-        found = cls(name, url, context.new_page())
-        found.page.on("request", lambda request: found.asked.append(request.url))
-        found.page.on("pageerror", lambda error: found.complaints.append(str(error)))
-        found.page.on("console", found._hear)
-        found.page.goto(url)
-        found.page.get_by_role("heading", level=1).wait_for()
-        return found
+        shown = cls(name, url, context.new_page())
+        shown.page.on("request", lambda request: shown.requested.append(request.url))
+        shown.page.on("pageerror", lambda error: shown.complaints.append(str(error)))
+        shown.page.on("console", shown._record_message)
+        shown.page.goto(url)
+        shown.page.get_by_role("heading", level=1).wait_for()
+        return shown
 
-    def _hear(self, message: Any) -> None:
+    def _record_message(self, message: Any) -> None:
         if message.type in ("error", "warning"):
             self.complaints.append(message.text)
 
-    def go(self, place: str) -> None:
-        """Go to a view, as a link would."""
-        self.page.evaluate("place => { location.hash = place }", place)
+    def go(self, view: str) -> None:
+        """Go to a view, like a link."""
+        self.page.evaluate("view => { location.hash = view }", view)
         self.page.get_by_role("heading", level=1).wait_for()
 
     def tab(self, name: str) -> None:
-        """Go to a part of the job."""
+        """Go to a tab of the job."""
         self.go(f"#/job/{JOB}/{name}")
 
     def look(self) -> str:
-        """Return all that the page holds: what is shown, and what it was told or could ask for."""
-        self.texts.append(self.page.content() + self.page.evaluate(_ALL_TOLD, JOB))
+        """Record and return the whole content of the page: its HTML and its state."""
+        self.texts.append(self.page.content() + self.page.evaluate(_RECEIVED_STATE, JOB))
         return self.texts[-1]
 
     def click(self, name: str) -> None:
-        """Press a button."""
+        """Click a button."""
         self.page.get_by_role("button", name=name, exact=True).click()
 
     def wait(self, text: str, seconds: float = 60) -> None:
-        """Wait until something is shown."""
+        """Wait until a text is shown."""
         self.page.get_by_text(text).first.wait_for(timeout=1000 * seconds)
 
-    def wait_for_state(self, words: str, seconds: float = 60) -> None:
-        """Wait until the training is said to be in a state."""
-        self.page.locator(".head .chip", has_text=words).wait_for(timeout=1000 * seconds)
+    def wait_for_state(self, text: str, seconds: float = 60) -> None:
+        """Wait until the page shows a state of the training."""
+        self.page.locator(".head .chip", has_text=text).wait_for(timeout=1000 * seconds)
 
-    def wait_for_peer(self, peer: str, words: str, seconds: float = 60) -> None:
-        """Wait until a peer is said to be in a state."""
-        place = self.page.locator(f"[data-peer={peer}]", has_text=words)
-        place.wait_for(timeout=1000 * seconds)
+    def wait_for_peer(self, peer: str, text: str, seconds: float = 60) -> None:
+        """Wait until the page shows a state of a peer."""
+        chip = self.page.locator(f"[data-peer={peer}]", has_text=text)
+        chip.wait_for(timeout=1000 * seconds)
 
     def wait_for_table(self, least: int, seconds: float = 90) -> None:
-        """Wait until so many tables are shown as trained."""
+        """Wait until the page shows at least this many trained tables."""
         self.page.wait_for_function(
             "least => Number(document.querySelector('[role=progressbar]')?.ariaValueNow) >= least",
             arg=least,
             timeout=1000 * seconds,
         )
 
-    def picture(self, folder: Path | None, name: str, *, phone: bool = False) -> None:
-        """Take a picture of it, if anybody wants one; of a phone, in the dark."""
+    def take_screenshot(self, folder: Path | None, name: str, *, phone: bool = False) -> None:
+        """Take a screenshot if a folder is given; for a phone, in dark colours."""
         if folder is None:
             return
         if phone:
@@ -155,22 +155,22 @@ class Shown:
         self.page.wait_for_timeout(600)
         path = folder / f"{name}.png"
         self.page.screenshot(path=str(path), full_page=True)
-        with Image.open(path) as taken:
-            few = taken.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
-        few.save(path, optimize=True)
+        with Image.open(path) as image:
+            reduced = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+        reduced.save(path, optimize=True)
         if phone:
             self.page.set_viewport_size({"width": WIDTH, "height": 900})
             self.page.emulate_media(color_scheme="light")
 
     @property
     def other_hosts(self) -> set[str]:
-        """Whom it asked beside its own process."""
-        own = urlsplit(self.url).netloc
-        return {urlsplit(url).netloc for url in self.asked} - {own}
+        """The hosts of requests except the local process."""
+        local_host = urlsplit(self.url).netloc
+        return {urlsplit(url).netloc for url in self.requested} - {local_host}
 
 
 def pid_of(local: LocalFederation, name: str) -> int:
-    """Return the process of the last run of a participant."""
+    """Return the process id of a participant's last run."""
     path = list_journals(local.folder / name / "models")[-1]
     return int(JournalReader(path).read_new_records()[0]["pid"])
 

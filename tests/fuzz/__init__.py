@@ -1,15 +1,14 @@
-"""Nonsense from a peer whose certificate is good, and what comes of it.
+"""Fuzzing: invalid input from an authenticated peer.
 
     python -m tests.fuzz [--seconds 60] [--cases 10000000] [--seed 0] [--keep]
 
-`readers`: bytes of a peer against everything that parses or reads some, called as a session calls
-it, on a channel whose peers have said everything already (`script`). `channels`: a live channel on
-which something is due, and a peer that says something else. `sessions`: a whole federation of which
-one member lies once, in any state: while others are missing, in the agreement, at the set-up, in
-the middle of a level, at its goodbye, in a service. Only errors of ours may come of it, that name
-the liar, no thread is left, and no more than so much memory is taken.
+`readers`: each function that parses or reads a peer's bytes, called as in a session, on a channel
+with scripted peers (`script`). `channels`: a live channel that expects certain frames, and a peer
+that sends other bytes. `sessions`: a whole federation of which one member, the liar, sends one
+invalid frame: while other members are missing, in the agreement, at the set-up, within a level, at
+its goodbye, or in a service. Each case must raise only Privet's errors, which name the liar, leave
+no thread, and stay within a memory limit.
 
-Each case counts once, however often it comes up (`tally`).
-
-What was found goes into `corpus`, which the tests go through every time.
+Each different case counts once (`tally`). Failing cases are written to `corpus`, which the tests
+repeat every time.
 """

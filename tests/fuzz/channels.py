@@ -1,4 +1,4 @@
-"""Live channels, in a state where something is due, and a peer that says something else."""
+"""Live channels that expect certain frames, and a peer that sends other bytes."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from privet.transport.frames import GOODBYE, hash_name, pack_array_header, pack_
 from privet.transport.rendezvous import AcceptedPeers
 from privet.transport.sockets import SocketChannel
 from privet.transport.tls import Identity, create_identity
-from tests.fuzz.lies import utterance
+from tests.fuzz.lies import lying_frames
 
-_US, _LIAR = "shop", "bank"
-_NAMES = {hash_name(name): name for name in (_US, _LIAR, "dealer")}
-_MOST_INBOX = 1 << 22
-"""Bytes that may wait in an inbox: no case says more than that."""
-_SILENCE = 0.05
-"""Seconds without a sign of life after which the liar is given up, where it stays."""
+_LOCAL, _LIAR = "shop", "bank"
+_NAMES = {hash_name(name): name for name in (_LOCAL, _LIAR, "dealer")}
+_MAX_INBOX_BYTES = 1 << 22
+"""Limit of an inbox: no case sends more bytes."""
+_PEER_TIMEOUT_SECONDS = 0.05
+"""Seconds without a heartbeat until the liar counts as lost, if it stays connected."""
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a liar says in a state, and whether it hangs up after it."""
+class Injection:
+    """The bytes that a liar sends in a state, and whether it stays connected."""
 
     due: str
     content: str
     """In hexadecimal."""
     stays: bool = False
     secure: str = ""
-    """Nothing: no TLS; "tls": inside it; "raw": past it, where its records should be."""
+    """Empty: without TLS; "tls": as TLS content; "raw": in place of TLS records."""
 
     def record(self) -> dict[str, Any]:
-        """Return it as the corpus has it."""
+        """Return the record for the corpus."""
         return asdict(self)
 
 
@@ -56,28 +56,28 @@ def _arrays(*kinds: tuple[str, tuple[int, ...], int, int]) -> list[bytes]:
     return [_frame(np.zeros(s, np.dtype(d)), 0, tag, stream) for d, s, tag, stream in kinds]
 
 
-_WORDS = b'{"a": 1}'
-_TOLD = [
-    _frame(np.array([len(_WORDS)], np.uint64), 0, messages.MESSAGE_TAG),
-    _frame(np.frombuffer(_WORDS, np.uint8), 1, messages.MESSAGE_TAG),
+_CONTENT = b'{"a": 1}'
+_MESSAGE = [
+    _frame(np.array([len(_CONTENT)], np.uint64), 0, messages.MESSAGE_TAG),
+    _frame(np.frombuffer(_CONTENT, np.uint8), 1, messages.MESSAGE_TAG),
 ]
 
 
 def _receive(dtype: str, shape: tuple[int, ...], tag: int, stream: int) -> Any:
     def wait(channel: SocketChannel) -> None:
         expected = Expected(np.dtype(dtype), shape)
-        found = channel.receive(_LIAR, expected, tag, stream)
-        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        array = channel.receive(_LIAR, expected, tag, stream)
+        assert (array.dtype, array.shape) == (expected.dtype, expected.shape)
 
     return wait
 
 
-def _hear(channel: SocketChannel) -> None:
+def _receive_message(channel: SocketChannel) -> None:
     assert len(messages.receive_message(channel, _LIAR)) <= messages.MAX_MESSAGE_BYTES
 
 
 def _compute(channel: SocketChannel) -> None:
-    """Wait for nothing, but look in, as the thread does that looks in for all."""
+    """Poll without waiting, like the thread that polls all connections."""
     with channel._lock:
         channel._pump(0)
     channel.has_pending(_LIAR)
@@ -95,18 +95,18 @@ STATES: Mapping[str, tuple[list[bytes], Wait]] = {
         _receive("u2", (4,), 9, 3),
     ),
     "an empty array": (_arrays(("u1", (0,), 0, 0)), _receive("u1", (0,), 0, 0)),
-    "a message": (_TOLD, _hear),
+    "a message": (_MESSAGE, _receive_message),
     "a goodbye": ([pack_control_header(GOODBYE)], lambda channel: channel.close(0.2)),
     "nothing": (_arrays(_SMALL), _compute),
-    "somebody else": (_TOLD, lambda _: None),
+    "somebody else": (_MESSAGE, lambda _: None),
 }
-"""By what is due: what an honest peer says then, and how it is waited for."""
-GATHERING = "somebody else"
-"""While others are missing there is no channel yet."""
+"""By expected input: an honest peer's frames, and a function that waits for them."""
+CONNECTING = "somebody else"
+"""While other members are missing, there is no channel yet."""
 
 
 class _Plain(socket.socket):
-    """An end of a pair of sockets, which have no options of TCP."""
+    """A Unix socket, which ignores TCP options."""
 
     def setsockopt(self, *arguments: Any) -> None:
         if arguments[0] != socket.IPPROTO_TCP:
@@ -114,29 +114,29 @@ class _Plain(socket.socket):
 
 
 class Harness:
-    """Makes connections, and tries what is said on them."""
+    """Makes connections, and sends injections on them."""
 
     def __init__(self, folder: Path) -> None:
         self._keys: dict[str, Identity] = {
-            name: create_identity(name, folder) for name in (_US, _LIAR)
+            name: create_identity(name, folder) for name in (_LOCAL, _LIAR)
         }
 
-    def draw(self, chance: random.Random) -> Said:
-        """Return any; a few stay, and few are over TLS, as these take longer."""
+    def draw(self, chance: random.Random) -> Injection:
+        """Draw an injection; few stay connected or use TLS, which takes longer."""
         due = list(STATES)[int(len(STATES) * chance.random())]
-        content = utterance(chance, STATES[due][0])
+        content = lying_frames(chance, STATES[due][0])
         secure = "" if chance.random() > 0.02 else chance.choice(["tls", "tls", "raw"])
-        return Said(due, content.hex(), chance.random() < 0.003, secure)
+        return Injection(due, content.hex(), chance.random() < 0.003, secure)
 
-    def suffer(self, said: Said) -> str | None:
-        """Say it; return what should not have come of it, if anything did."""
+    def inject(self, injection: Injection) -> str | None:
+        """Send an injection; return a description of the problem, if there is one."""
         threads = threading.active_count()
-        ours, theirs, raw = self._pair(said.secure)
+        local, remote, raw = self._pair(injection.secure)
         try:
-            problem = self._listen(said, ours, theirs, raw)
+            problem = self._listen(injection, local, remote, raw)
         finally:
-            theirs.close()
-            ours.close()
+            remote.close()
+            local.close()
             if raw is not None:
                 os.close(raw)
         if threading.active_count() > threads:
@@ -144,24 +144,24 @@ class Harness:
         return problem
 
     def _listen(
-        self, said: Said, ours: socket.socket, theirs: socket.socket, raw: int | None
+        self, injection: Injection, local: socket.socket, remote: socket.socket, raw: int | None
     ) -> str | None:
-        content, wait = bytes.fromhex(said.content), STATES[said.due][1]
+        content, wait = bytes.fromhex(injection.content), STATES[injection.due][1]
         try:
-            if said.secure == "raw" and raw is not None:
+            if injection.secure == "raw" and raw is not None:
                 os.write(raw, content)
             else:
-                theirs.sendall(content)
-            if not said.stays:
-                theirs.shutdown(socket.SHUT_WR)
-        except OSError as error:  # the socket is not at fault, and nothing was said
+                remote.sendall(content)
+            if not injection.stays:
+                remote.shutdown(socket.SHUT_WR)
+        except OSError as error:  # the test itself failed to send
             return f"the liar cannot speak: {error!r}"
-        if said.due == GATHERING:
-            return _gather(ours)
-        ours.setblocking(False)
-        link = PeerConnection(_LIAR, ours, 1 << 20, _NAMES)
-        deadline = _SILENCE if said.stays else 10.0
-        channel = SocketChannel(_US, {_LIAR: link}, deadline, frame_limit=1 << 20)
+        if injection.due == CONNECTING:
+            return _gather(local)
+        local.setblocking(False)
+        connection = PeerConnection(_LIAR, local, 1 << 20, _NAMES)
+        timeout = _PEER_TIMEOUT_SECONDS if injection.stays else 10.0
+        channel = SocketChannel(_LOCAL, {_LIAR: connection}, timeout, frame_limit=1 << 20)
         try:
             wait(channel)
         except PeerError as error:
@@ -171,9 +171,9 @@ class Harness:
             return f"{error!r} is none of our errors"
         finally:
             channel.abort()
-        if link.inbox_bytes > _MOST_INBOX:
-            return f"{link.inbox_bytes} bytes in its inbox"
-        return "its thread goes on" if channel._ticker.is_alive() else None
+        if connection.inbox_bytes > _MAX_INBOX_BYTES:
+            return f"{connection.inbox_bytes} bytes in its inbox"
+        return "its thread is still running" if channel._ticker.is_alive() else None
 
     def _pair(self, secure: str) -> tuple[socket.socket, socket.socket, int | None]:
         if not secure:
@@ -181,39 +181,43 @@ class Harness:
             other.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
             other.settimeout(5)
             return _Plain(fileno=one.detach()), other, None
-        with socket.create_server(("127.0.0.1", 0)) as door:
-            theirs = socket.create_connection(door.getsockname())
-            ours, _ = door.accept()
-        raw = os.dup(theirs.fileno())
-        found: dict[str, socket.socket] = {}
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            remote = socket.create_connection(listener.getsockname())
+            local, _ = listener.accept()
+        raw = os.dup(remote.fileno())
+        wrapped: dict[str, socket.socket] = {}
 
-        def greet() -> None:
-            certificate = self._keys[_US].certificate
-            found[_LIAR] = self._keys[_LIAR].wrap_tls(theirs, certificate, server=False)
+        def handshake() -> None:
+            certificate = self._keys[_LOCAL].certificate
+            wrapped[_LIAR] = self._keys[_LIAR].wrap_tls(remote, certificate, server=False)
 
-        thread = threading.Thread(target=greet)
+        thread = threading.Thread(target=handshake)
         thread.start()
-        secured = self._keys[_US].wrap_tls(ours, self._keys[_LIAR].certificate, server=True)
+        secured = self._keys[_LOCAL].wrap_tls(local, self._keys[_LIAR].certificate, server=True)
         thread.join()
-        return secured, found[_LIAR], raw
+        return secured, wrapped[_LIAR], raw
 
 
-def _gather(ours: socket.socket) -> str | None:
-    """Look after one that has come, while others are missing."""
-    arrivals = AcceptedPeers([_US, _LIAR, "dealer"], peer_timeout=10.0)
-    arrivals.add(_LIAR, ours)
-    link = arrivals.connections[_LIAR]
-    until = time.monotonic() + 5
+def _gather(local: socket.socket) -> str | None:
+    """Poll a connected peer while other members are missing."""
+    accepted = AcceptedPeers([_LOCAL, _LIAR, "dealer"], peer_timeout=10.0)
+    accepted.add(_LIAR, local)
+    connection = accepted.connections[_LIAR]
+    deadline = time.monotonic() + 5
     try:
-        while not (gone := arrivals.poll()):
-            if time.monotonic() > until or link.has_unread:
+        while not (lost := accepted.poll()):
+            if time.monotonic() > deadline or connection.has_unread:
                 break
-            if link.said_goodbye or link.inbox_bytes:
-                break  # first words, which are kept for the program
+            if connection.said_goodbye or connection.inbox_bytes:
+                break  # early arrays, which are kept for the program
     except Exception as error:  # noqa: BLE001
         return f"{error!r} while others are missing"
     finally:
-        arrivals.disconnect(*list(arrivals.connections))
-    if gone and list(gone) != [_LIAR]:
-        return f"not {_LIAR} is gone, but {gone}"
-    return f"{link.inbox_bytes} bytes in its inbox" if link.inbox_bytes > _MOST_INBOX else None
+        accepted.disconnect(*list(accepted.connections))
+    if lost and list(lost) != [_LIAR]:
+        return f"expected the loss of {_LIAR}, found {lost}"
+    return (
+        f"{connection.inbox_bytes} bytes in its inbox"
+        if connection.inbox_bytes > _MAX_INBOX_BYTES
+        else None
+    )

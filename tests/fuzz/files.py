@@ -1,4 +1,4 @@
-"""Readers of files that others may have written."""
+"""Readers of files that another person can have written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fuzz.readers import Reader
 
 
 def readers(local: LocalFederation, folder: Path) -> dict[str, Reader]:
-    """Return them, for a federation that has trained."""
+    """Return the readers, for a trained federation."""
     job = Job.read(local.job_path)
     checkpoints = local.get_part_path("bank").parent / "rehearsal.checkpoints"
     (ended,) = checkpoints.glob("*.ended")
@@ -25,11 +25,11 @@ def readers(local: LocalFederation, folder: Path) -> dict[str, Reader]:
     file = folder / "file"
 
     def from_file(read: Callable[[Path], object]) -> Callable[[bytes], object]:
-        def written(content: bytes) -> object:
+        def write_and_read(content: bytes) -> object:
             file.write_bytes(content)
             return read(file)
 
-        return written
+        return write_and_read
 
     def stages(content: bytes) -> object:
         ended.write_bytes(content)

@@ -1,4 +1,4 @@
-"""What a liar sends in place of a frame."""
+"""The bytes that a liar sends instead of a frame."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _of_elements(chance: random.Random, frame: bytes) -> bytes:
     return _flip(chance, frame, min(HEADER_BYTES, len(frame) - 1), len(frame))
 
 
-def _lengths(chance: random.Random, frame: bytes) -> bytes:
+def _other_lengths(chance: random.Random, frame: bytes) -> bytes:
     """Announce an array of any size."""
     lengths = [chance.choice([0, 1, 7, 1 << 20, (1 << 32) - 1]) for _ in range(4)]
     dimensions = chance.randint(0, 5)
@@ -45,20 +45,20 @@ def _lengths(chance: random.Random, frame: bytes) -> bytes:
 
 
 def _control(chance: random.Random, frame: bytes) -> bytes:
-    """Put something between: an end, a failure of anybody's, many signs of life."""
+    """Insert a goodbye, a failure notice of any member, or many heartbeats."""
     tag = chance.choice([0, hash_name("bank"), hash_name("shop"), chance.getrandbits(32)])
-    words = [
+    control_frames = [
         pack_control_header(GOODBYE),
         pack_control_header(FAILURE_FRAME, tag),
         pack_control_header(HEARTBEAT_FRAME) * 1000,
     ]
-    return chance.choice(words) + (frame if chance.random() < 0.5 else b"")
+    return chance.choice(control_frames) + (frame if chance.random() < 0.5 else b"")
 
 
 LIES: dict[str, Lie] = {
     "flipped bits of the header": _of_header,
     "flipped bits of the elements": _of_elements,
-    "other lengths": _lengths,
+    "other lengths": _other_lengths,
     "a control frame": _control,
     "cut short": lambda chance, frame: frame[: chance.randrange(len(frame))],
     "twice": lambda _, frame: frame + frame,
@@ -74,25 +74,25 @@ def _largest(_: random.Random, frame: bytes) -> bytes:
 LIES["the largest elements"] = _largest
 _ALL = list(LIES.values())
 _OTHER = np.arange(6, dtype=np.uint16)
-_BESIDE = [
+_EXTRA = [
     pack_control_header(HEARTBEAT_FRAME),
     pack_control_header(GOODBYE),
     pack_control_header(FAILURE_FRAME, hash_name("dealer")),
     pack_control_header(FAILURE_FRAME),
     *(pack_array_header(_OTHER, n, 7, stream) + _OTHER.tobytes() for n, stream in ((0, 0), (0, 2))),
 ]
-"""Good frames, wherever they come."""
+"""Valid frames that a peer can send at any time."""
 
 
-def utterance(chance: random.Random, due: Sequence[bytes]) -> bytes:
-    """Return several frames, good and bad: those that are due, others between, and a lie or more.
+def lying_frames(chance: random.Random, expected: Sequence[bytes]) -> bytes:
+    """Return valid and invalid frames: the expected ones, others between, and one or two lies.
 
-    Most are short: what comes after the first lie is seldom read.
+    Most sequences are short, as a reader rarely continues after the first lie.
     """
     draw = chance.random
-    frames = list(due)
+    frames = list(expected)
     while draw() < 0.4:
-        frames.insert(int((len(frames) + 1) * draw()), _BESIDE[int(len(_BESIDE) * draw())])
+        frames.insert(int((len(frames) + 1) * draw()), _EXTRA[int(len(_EXTRA) * draw())])
     for _ in range(1 if draw() < 0.8 else 2):
         at = int(len(frames) * draw())
         if frames[at]:

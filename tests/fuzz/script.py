@@ -1,4 +1,4 @@
-"""A channel on which peers have said everything already."""
+"""A channel whose incoming arrays are scripted."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from privet.transport import frames
 from privet.transport.channel import Array, Channel, Expected
 from privet.transport.frames import ARRAY, Header
 
-_MOST = 1 << 20
-"""Bytes of an array that is due and not in the script: more than that never comes."""
+_MAX_ZEROS_BYTES = 1 << 20
+"""Limit of an array that is expected after the script; larger ones never arrive."""
 
 
-class Scripted(Channel):
-    """One member's end: arrays come from a script, each if it is the one that is due.
+class ScriptedChannel(Channel):
+    """One member's channel: arrays come from a script, each checked against the expected one.
 
-    When the script is over, everything small that is due comes as zeros: what was read decides what
-    is due, and a peer would send that.
+    After the script, small expected arrays are zeros: the content read so far determines the
+    expected arrays, and a peer would send them.
     """
 
     def __init__(self, name: str, script: Mapping[str, Iterable[Array]]) -> None:
@@ -30,16 +30,16 @@ class Scripted(Channel):
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Those who are in the script."""
+        """The peers of the script."""
         return tuple(self._script)
 
     def receive(self, peer: str, expected: Expected, tag: int = 0, stream: int = 0) -> Array:
-        """Return what comes next, as a connection would."""
+        """Return the next array, like a connection."""
 
-        def receive(*due: Any) -> Array:
-            expected = Expected(*due)
+        def receive(*layout: Any) -> Array:
+            expected = Expected(*layout)
             rest = self._script[peer]
-            if not rest and expected.nbytes > _MOST:
+            if not rest and expected.nbytes > _MAX_ZEROS_BYTES:
                 raise PeerLostError(peer, "has no more to say")
             array = rest.popleft() if rest else np.zeros(expected.shape, expected.dtype)
             header = Header(ARRAY, array.dtype, array.shape, 0, tag, stream)
@@ -52,14 +52,14 @@ class Scripted(Channel):
         """Send nothing."""
 
     def has_pending(self, peer: str, stream: int = 0) -> bool:
-        """Everything has."""
+        """Return True."""
         return True
 
     def flush(self) -> None:
         """Do nothing."""
 
     def backlog(self, peer: str) -> int:
-        """Nothing waits."""
+        """Return 0."""
         return 0
 
     def wait_for_backlog(self, limit: int, peers: Sequence[str]) -> None:

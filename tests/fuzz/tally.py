@@ -1,4 +1,4 @@
-"""What was tried, each thing once, and what was found."""
+"""Counts of different cases, and the problems found."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ _BITS = 30
 
 
 class Tally:
-    """Counts cases, of those that are the same one."""
+    """Count cases, each different one once."""
 
     def __init__(self, corpus: Path = CORPUS) -> None:
         self._corpus = corpus
-        # A bit for each hash. A new case whose bit is another's is not counted, which one in a
-        # hundred is when there are ten million: counts are low rather than high.
+        # A bit for each hash. A new case with the bit of another is not counted: one in a hundred
+        # of ten million cases, so that counts are too low rather than too high.
         self._seen = bytearray(1 << (_BITS - 3))
         self.tried: Counter[str] = Counter()
-        """By what they were given to."""
+        """Cases by target."""
         self.aside: Counter[str] = Counter()
-        """Of what no peer sends."""
+        """Cases of files, which no peer sends."""
         self.found: dict[str, str] = {}
-        """Problems, by what is the same for all that come of the same fault."""
+        """Problems by kind, which is the same for all problems with the same cause."""
 
     @property
     def cases(self) -> int:
-        """How many different ones there were."""
+        """The number of different cases."""
         return self.tried.total()
 
     def is_new(self, name: str, content: bytes | str) -> bool:
-        """Tell whether something was not tried before, and take note of it."""
-        place, bit = divmod(hash((name, content)) & ((1 << _BITS) - 1), 8)
-        if self._seen[place] >> bit & 1:
+        """Return whether a case is new, and record it."""
+        index, bit = divmod(hash((name, content)) & ((1 << _BITS) - 1), 8)
+        if self._seen[index] >> bit & 1:
             return False
-        self._seen[place] |= 1 << bit
+        self._seen[index] |= 1 << bit
         return True
 
     def keep(self, kind: str, record: dict[str, Any], problem: str) -> None:
-        """Put the first of what comes of a fault into the corpus, where the tests will find it."""
+        """Write the first case of a kind into the corpus, which the tests repeat."""
         if kind in self.found:
             return
         self.found[kind] = problem
@@ -54,10 +54,10 @@ class Tally:
 
 
 def packed(content: bytes) -> str:
-    """Return bytes as the corpus has them: what is the same all over takes no room."""
+    """Compress and encode bytes for the corpus."""
     return base64.b64encode(zlib.compress(content, 9)).decode()
 
 
 def unpacked(text: str) -> bytes:
-    """Return the bytes."""
+    """Return the bytes of an encoded text."""
     return zlib.decompress(base64.b64decode(text))

@@ -1,4 +1,4 @@
-"""Organisations that have tables, and no file of this software yet."""
+"""Input tables and arguments for `privet init`, without any files of Privet."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ ENVIRONMENT = {**PROCESS_ENVIRONMENT, **os.environ}
 
 
 def write_tables(folder: Path) -> Path:
-    """Make a folder for each organisation, with its table; the shop has the label."""
+    """Write a folder with a table for each organisation; the shop has the label."""
     rows, new = split_rows(load_dataset("breast-cancer").frame, 0.2, 0)
     LocalFederation(folder).write_tables(rows, new)
     return folder
 
 
-def start_of(**changed: str | None) -> list[str]:
-    """Return what the shop types to begin, with some options changed or left out."""
-    given = {
+def make_init_arguments(**changed: str | None) -> list[str]:
+    """Return the arguments of `privet init` at the shop, with options changed or omitted."""
+    options = {
         "name": "shop",
         "address": "shop.example:7403",
         "others": "bank,telecom",
@@ -30,4 +30,4 @@ def start_of(**changed: str | None) -> list[str]:
         "folder": "shop",
         **changed,
     }
-    return ["init", *(f"--{key}={value}" for key, value in given.items() if value is not None)]
+    return ["init", *(f"--{key}={value}" for key, value in options.items() if value is not None)]

@@ -1,4 +1,4 @@
-"""Figures are drawn by the same rules: legends beside the data, whole numbers, one look."""
+"""The common style of all plots: legends outside of the data, integer ticks, colours."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from privet.experiments.plots import (
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
-DRAWN = sorted([*RESULTS.glob("*.svg"), *(ROOT / "docs" / "figures").glob("*.svg")])
-COUNTED = ("tables", "depth", "buckets", "participants", "features")
+SVG_FILES = sorted([*RESULTS.glob("*.svg"), *(ROOT / "docs" / "figures").glob("*.svg")])
+COUNT_AXES = ("tables", "depth", "buckets", "participants", "features")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def _legends(figure: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", figures.available(RESULTS))
-def test_a_figure(name: str, rows: dict[str, list[dict[str, str]]]) -> None:
+def test_legends_ticks_and_colours(name: str, rows: dict[str, list[dict[str, str]]]) -> None:
     with apply_style():
         figure = figures._FIGURES[name][1](rows)
         figure.draw_without_rendering()
@@ -45,7 +45,7 @@ def test_a_figure(name: str, rows: dict[str, list[dict[str, str]]]) -> None:
             for box in data:
                 assert not legend.get_window_extent().overlaps(box)
         for axes in figure.axes:
-            if axes.get_xlabel() in COUNTED and axes.get_xscale() == "linear":
+            if axes.get_xlabel() in COUNT_AXES and axes.get_xscale() == "linear":
                 low, high = axes.get_xlim()
                 shown = [tick for tick in axes.get_xticks() if low <= tick <= high]
                 assert shown
@@ -56,15 +56,15 @@ def test_a_figure(name: str, rows: dict[str, list[dict[str, str]]]) -> None:
                     assert line.get_color() == PROTOCOL_COLOURS[protocol], line.get_label()
 
 
-@pytest.mark.parametrize("path", DRAWN, ids=lambda path: path.stem)
-def test_a_file_is_legible_on_every_page(path: Path) -> None:
+@pytest.mark.parametrize("path", SVG_FILES, ids=lambda path: path.stem)
+def test_svg_files_support_dark_mode(path: Path) -> None:
     text = path.read_text()
     assert "prefers-color-scheme: dark" in text
     assert not re.search(r"<rect[^>]*(?:white|#fff)", text.lower())
     assert DARK_INK not in text.replace(f"svg{{color: {DARK_INK}}}", "")
 
 
-def test_axes_that_count() -> None:
+def test_integer_ticks() -> None:
     from matplotlib.figure import Figure
 
     with apply_style():
@@ -73,12 +73,12 @@ def test_axes_that_count() -> None:
         use_integer_ticks(axes.xaxis, [1, 2, 3])
         assert list(axes.get_xticks()) == [1, 2, 3]
         axes.plot([4_000, 8_000, 32_000], [1, 2, 3])
-        use_integer_ticks(axes.xaxis, [4_000, 8_000, 32_000])  # the first two would touch
+        use_integer_ticks(axes.xaxis, [4_000, 8_000, 32_000])  # the first two labels would overlap
         assert 4_000 not in axes.get_xticks()
         assert all(float(tick).is_integer() for tick in axes.get_xticks())
 
 
-def test_the_same_figure_is_the_same_file() -> None:
+def test_rendering_is_deterministic() -> None:
     from matplotlib.figure import Figure
 
     def drawn() -> bytes:

@@ -1,4 +1,4 @@
-"""What estimators show and keep: progress, reports, stages, categories, files."""
+"""Further features of estimators: progress, reports, staged predictions, categories, files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cancer() -> tuple[pd.DataFrame, pd.Series]:
 
 @pytest.fixture(scope="module")
 def shops() -> tuple[pd.DataFrame, pd.Series]:
-    """A table as people have it: numbers, categories of several kinds, text and dates."""
+    """A typical table: numbers, categories of several types, text and dates."""
     rng = np.random.default_rng(0)
     job = rng.choice(["cook", "clerk", "smith"], 400, p=[0.5, 0.3, 0.2])
     floor = rng.integers(1, 5, 400)
@@ -75,7 +75,7 @@ def test_scores_are_log_odds(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_stages_of_a_classifier(n_classes: int) -> None:
+def test_staged_predictions_of_a_classifier(n_classes: int) -> None:
     X, y = load_iris(return_X_y=True)
     X, y = X[y < n_classes], y[y < n_classes]
     names = np.array(["a", "b", "c"])[y]
@@ -84,57 +84,59 @@ def test_stages_of_a_classifier(n_classes: int) -> None:
     assert len(stages) == 6
     assert np.abs(stages[-1] - model.predict_proba(X)).max() < 1e-12
     for tables, stage in enumerate(stages, start=1):
-        alone = PrivetClassifier(protocol="plain", tables=tables, partition=2).fit(X, names)
-        assert np.abs(stage - alone.predict_proba(X)).max() < 1e-12
+        smaller = PrivetClassifier(protocol="plain", tables=tables, partition=2).fit(X, names)
+        assert np.abs(stage - smaller.predict_proba(X)).max() < 1e-12
     assert (list(model.staged_predict(X))[-1] == model.predict(X)).all()
 
 
-def test_stages_of_a_regressor() -> None:
+def test_staged_predictions_of_a_regressor() -> None:
     X, y = load_diabetes(return_X_y=True)
     model = PrivetRegressor(protocol="plain", tables=4).fit(X, y)
     for tables, stage in enumerate(model.staged_predict(X), start=1):
-        alone = PrivetRegressor(protocol="plain", tables=tables).fit(X, y)
-        assert stage == pytest.approx(alone.predict(X), abs=1e-9)
+        smaller = PrivetRegressor(protocol="plain", tables=tables).fit(X, y)
+        assert stage == pytest.approx(smaller.predict(X), abs=1e-9)
 
 
-def test_categories_are_learned(shops: tuple[pd.DataFrame, pd.Series]) -> None:
+def test_categories_are_fitted(shops: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = shops
     model = PrivetRegressor(protocol="plain", partition=2, tables=60).fit(X, y)
     assert model.score(X, y) > 0.95
-    kinds = [encoder.column_type.name for encoder in model.encoders_]
-    assert kinds == ["number", "category", "category", "category", "time"]
+    types = [encoder.column_type.name for encoder in model.encoders_]
+    assert types == ["number", "category", "category", "category", "time"]
     assert model.encoders_[1].categories == ("cook", "clerk", "smith")
     assert {int(text) for text in model.encoders_[2].categories} == {1, 2, 3, 4}
-    tests = [
+    splits = [
         model.model_.describe_split(table, level)
         for table in range(60)
         for level in range(model.model_.depth)
     ]
-    assert any("job is 'cook'" in test for test in tests)
-    # The order of a table's own categories, and others beside them, make no difference.
+    assert any("job is 'cook'" in split for split in splits)
+    # The order of the categories of a pandas column, and unused ones, make no difference.
     mixed = X.assign(job=X["job"].cat.set_categories(["none", "smith", "clerk", "cook"]))
     mixed["floor"] = X["floor"].astype(int).astype("category")
     assert (model.predict(mixed) == model.predict(X)).all()
     tables = [X[["size", "job", "floor"]], X[["town", "opened"]]]
-    parts = PrivetRegressor(protocol="plain", tables=60).fit(tables, y)
-    assert (parts.predict(tables) == model.predict(X)).all()
+    from_tables = PrivetRegressor(protocol="plain", tables=60).fit(tables, y)
+    assert (from_tables.predict(tables) == model.predict(X)).all()
 
 
-def test_unknown_categories_are_the_rest(shops: tuple[pd.DataFrame, pd.Series]) -> None:
+def test_unknown_categories_share_the_last_rank(shops: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = shops
     model = PrivetRegressor(protocol="plain", tables=20, buckets=4).fit(X, y)
     assert (
         model.encoders_[2].categories
-        == tuple(  # two of four floors have a rank of their own
+        == tuple(  # two of four floors have a separate rank
             str(floor) for floor in X["floor"].value_counts().index[:2]
         )
     )
-    odd = X.assign(floor=pd.Categorical([99] * len(X)))
+    unknown = X.assign(floor=pd.Categorical([99] * len(X)))
     rest = X["floor"].value_counts().index[3]
-    assert (model.predict(odd) == model.predict(X.assign(floor=pd.Categorical([rest] * 400)))).all()
+    assert (
+        model.predict(unknown) == model.predict(X.assign(floor=pd.Categorical([rest] * 400)))
+    ).all()
 
 
-def test_columns_that_changed_their_kind(shops: tuple[pd.DataFrame, pd.Series]) -> None:
+def test_changed_column_types_are_rejected(shops: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = shops
     model = PrivetRegressor(protocol="plain", tables=1).fit(X, y)
     with pytest.raises(DataError, match="column 'job' holds a number, and was a category"):
@@ -145,7 +147,7 @@ def test_columns_that_changed_their_kind(shops: tuple[pd.DataFrame, pd.Series]) 
         model.fit(X.assign(town=[1, "a"] * 200), y)
 
 
-def test_a_secure_training_takes_categories(shops: tuple[pd.DataFrame, pd.Series]) -> None:
+def test_secure_training_supports_categories(shops: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = shops
     options: dict[str, Any] = {"partition": 2, "tables": 3, "depth": 2, "buckets": 8}
     plain = PrivetRegressor(protocol="plain", **options).fit(X, y)
@@ -154,7 +156,7 @@ def test_a_secure_training_takes_categories(shops: tuple[pd.DataFrame, pd.Series
     assert np.abs(secure.predict(X) - plain.predict(X)).max() < 1e-3
 
 
-def test_the_report_of_a_secure_training(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
+def test_report_of_secure_training(cancer: tuple[pd.DataFrame, pd.Series]) -> None:
     X, y = cancer
     X = X.rename(columns={X.columns[0]: "<b>radius</b>"})
     model = PrivetClassifier(tables=2, depth=2, buckets=8, partition=2).fit(X, y)
@@ -163,8 +165,8 @@ def test_the_report_of_a_secure_training(cancer: tuple[pd.DataFrame, pd.Series])
     assert report.seconds > 0
     assert report.rounds > 10
     assert report.bytes_from_dealer > report.bytes_sent > 10_000
-    told = {reveal.what: reveal.count for reveal in report.reveals}
-    assert told["split feature"] == 4
+    counts = {reveal.what: reveal.count for reveal in report.reveals}
+    assert counts["split feature"] == 4
     page = report._repr_html_()
     ElementTree.fromstring(page.replace("<br>", "<br/>").replace(" open>", ">"))  # noqa: S314
     assert "<b>radius" not in page
@@ -176,7 +178,7 @@ def test_the_report_of_a_secure_training(cancer: tuple[pd.DataFrame, pd.Series])
     assert "polyline" not in page
 
 
-def test_the_report_in_the_clear() -> None:
+def test_report_of_plaintext_training() -> None:
     X, y = load_iris(return_X_y=True)
     model = PrivetClassifier(protocol="plain", tables=12, partition=2, depth=3).fit(X, y)
     assert (model.report_.rounds, model.report_.reveals) == (0, [])
@@ -213,7 +215,7 @@ def test_progress_in_a_terminal_and_in_a_log(monkeypatch: pytest.MonkeyPatch) ->
     assert len(drawn) == 40
     assert drawn[9] == "[######..................] 10/40 tables, loss 0.50000, 60 s left"
     assert drawn[-1].startswith("[########################] 40/40 tables, 80 s")
-    assert len(drawn[-1].rstrip("\n")) >= len(drawn[-2])  # nothing of it is left
+    assert len(drawn[-1].rstrip("\n")) >= len(drawn[-2])  # it overwrites the previous line
     assert terminal.getvalue().endswith("\n")
     lines = log.getvalue().splitlines()
     assert [re.findall(r" (\d+)/40", line)[0] for line in lines] == [
@@ -221,7 +223,7 @@ def test_progress_in_a_terminal_and_in_a_log(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
-def test_a_notebook_is_drawn_like_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ipykernel", object())
     stream = io.StringIO()
     bar = ProgressBar(2, stream)
@@ -239,9 +241,9 @@ def test_verbose(
     PrivetClassifier(**options).fit(X, y)
     assert capsys.readouterr().err == ""
     PrivetClassifier(verbose=True, **options).fit(X, y)
-    shown = capsys.readouterr().err.splitlines()
-    assert "2/2 tables" in shown[-1]
-    assert ("loss" in shown[-1]) == (protocol == "plain")
+    lines = capsys.readouterr().err.splitlines()
+    assert "2/2 tables" in lines[-1]
+    assert ("loss" in lines[-1]) == (protocol == "plain")
 
 
 def test_random_states() -> None:
@@ -261,44 +263,44 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("kind", [*CLASSES, "truth values"])
-def test_a_classifier_comes_back(kind: str, tmp_path: Path) -> None:
+def test_classifier_round_trip(kind: str, tmp_path: Path) -> None:
     X, y = load_iris(return_X_y=True)
     label = y > 0 if kind == "truth values" else CLASSES[kind][y]
     partition = {"lab": ["c", "a"], "field": ["b", "d"]}
     model = PrivetClassifier(protocol="plain", tables=3, partition=partition, random_state=5)
     model.fit(pd.DataFrame(X, columns=list("abcd")), label)
     save_model(model, tmp_path / "model.json")
-    found = load_model(tmp_path / "model.json")
-    assert type(found) is PrivetClassifier
-    assert found.get_params() == model.get_params()
-    assert found.partition_ == model.partition_
-    assert found.model_ == model.model_
-    assert found.classes_.dtype == model.classes_.dtype
+    loaded = load_model(tmp_path / "model.json")
+    assert type(loaded) is PrivetClassifier
+    assert loaded.get_params() == model.get_params()
+    assert loaded.partition_ == model.partition_
+    assert loaded.model_ == model.model_
+    assert loaded.classes_.dtype == model.classes_.dtype
     table = pd.DataFrame(X, columns=list("abcd"))
-    assert (found.predict(table) == model.predict(table)).all()
-    assert (found.predict_proba(table) == model.predict_proba(table)).all()
-    assert list(found.feature_names_in_) == list("abcd")
-    assert found.feature_importances_.tolist() == model.feature_importances_.tolist()
-    clone(found).fit(table, label)
-    # To whoever wants the model alone, it is the model's file.
+    assert (loaded.predict(table) == model.predict(table)).all()
+    assert (loaded.predict_proba(table) == model.predict_proba(table)).all()
+    assert list(loaded.feature_names_in_) == list("abcd")
+    assert loaded.feature_importances_.tolist() == model.feature_importances_.tolist()
+    clone(loaded).fit(table, label)
+    # The file of an estimator is also a file of its model.
     assert model_file.read_model_file(tmp_path / "model.json") == model.model_
 
 
-def test_a_regressor_comes_back(shops: tuple[pd.DataFrame, pd.Series], tmp_path: Path) -> None:
+def test_regressor_round_trip(shops: tuple[pd.DataFrame, pd.Series], tmp_path: Path) -> None:
     X, y = shops
     model = PrivetRegressor(protocol="plain", tables=5, depth=np.int64(3)).fit(X, y)
     save_model(model, tmp_path / "model.json")
-    found = load_model(tmp_path / "model.json")
-    assert type(found) is PrivetRegressor
-    assert (found.predict(X) == model.predict(X)).all()
+    loaded = load_model(tmp_path / "model.json")
+    assert type(loaded) is PrivetRegressor
+    assert (loaded.predict(X) == model.predict(X)).all()
     arrays = PrivetRegressor(protocol="plain", tables=2).fit(X[["size"]].to_numpy(), y)
     save_model(arrays, tmp_path / "arrays.json")
-    found = load_model(tmp_path / "arrays.json")
-    assert not hasattr(found, "feature_names_in_")
-    assert (found.predict(X[["size"]].to_numpy()) == arrays.predict(X[["size"]].to_numpy())).all()
+    loaded = load_model(tmp_path / "arrays.json")
+    assert not hasattr(loaded, "feature_names_in_")
+    assert (loaded.predict(X[["size"]].to_numpy()) == arrays.predict(X[["size"]].to_numpy())).all()
 
 
-def test_what_cannot_be_saved(tmp_path: Path) -> None:
+def test_unsavable_estimators_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(NotFittedError):
         save_model(PrivetRegressor(), tmp_path / "m")
     X, y = load_diabetes(return_X_y=True)
@@ -310,7 +312,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "complaint"),
+    ("changes", "message"),
     [
         ({"kind": "transformer"}, "damaged: estimator.kind"),
         ({"parameters": {"colour": "red"}}, "cannot be made here: .*'colour'"),
@@ -322,8 +324,8 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         ({"class_type": "O8; import os"}, "damaged: estimator.class_type"),
     ],
 )
-def test_estimators_from_a_stranger(
-    changes: dict[str, Any], complaint: str, tmp_path: Path
+def test_invalid_estimator_files_are_rejected(
+    changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     X, y = load_iris(return_X_y=True)
     table = pd.DataFrame(X, columns=list("abcd"))
@@ -333,11 +335,13 @@ def test_estimators_from_a_stranger(
     record = json.loads(path.read_text())
     record["estimator"].update(changes)
     path.write_text(json.dumps(record))
-    with pytest.raises(ModelError, match=complaint):
+    with pytest.raises(ModelError, match=message):
         load_model(path)
 
 
-def test_models_are_saved_as_before(cancer: tuple[pd.DataFrame, pd.Series], tmp_path: Path) -> None:
+def test_model_without_class_names_round_trip(
+    cancer: tuple[pd.DataFrame, pd.Series], tmp_path: Path
+) -> None:
     X, y = cancer
     model = PrivetClassifier(protocol="plain", tables=1).fit(X, y).model_
     assert model.classes == ("0", "1")
@@ -345,6 +349,6 @@ def test_models_are_saved_as_before(cancer: tuple[pd.DataFrame, pd.Series], tmp_
     assert load_model(tmp_path / "m") == replace(model, classes=())
 
 
-def test_what_there_is() -> None:
+def test_public_names() -> None:
     assert dir(privet) == sorted(privet.__all__)
     assert all(getattr(privet, name) is not None for name in dir(privet))

@@ -1,4 +1,4 @@
-"""Nonsense given to every command, wherever it takes a file or a text: a message, no traceback."""
+"""Invalid input for every argument of every command: an error message without a traceback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from privet.cli.app import COMMAND_SPECS
 from privet.storage.journal import AuditLog
 from tests.federation import harness
 
-LINES = {
+ARGUMENTS = {
     "init": "--name x --address 127.0.0.1:7000 --others y,z --table shop/train.csv --folder new "
     "--id id --label label --task classification --recipient x --job-name m --dealers dealer",
     "join": "job.toml --folder bank --name bank --address 127.0.0.1:7000",
@@ -36,20 +36,20 @@ LINES = {
     "serve": "--party bank/party.toml --model bank/models/rehearsal.part --data bank/new.csv "
     "--job job.toml --wait 0.01",
     "export": "--model model.json --out again.json --catboost again.cbm.json",
-    "ui": "--party empty --no-browser",  # it would stay, with a file that is one
+    "ui": "--party empty --no-browser",  # with a valid file it would not end
     "cuts": "--party bank/party.toml --job job.toml",
     "estimate": "--job job.toml --samples 100 --features 3,2 --cuts 31 --delay 1 --rate 100",
     "inspect": "model.json --plot pictures --report losses.json",
     "simulate": "--data shop/train.csv --id id --label label --protocol plain --tables 1 --depth 1 "
     "--parties 2 --report report.json --save saved.json",
-    "demo": "--data moon --folder demo",  # one that is there would be a whole run
+    "demo": "--data moon --folder demo",  # a known data set would be a whole run
     "example": "example --data moon",
     "audit": "verify audit.log --head abc",
 }
-"""What each command takes, of which every word in turn is replaced by nonsense."""
+"""Arguments of each command, in which the test replaces one word at a time."""
 
-NONSENSE = {
-    "nothing there": "nowhere/at/all",
+INVALID_INPUTS = {
+    "missing path": "nowhere/at/all",
     "a file as a folder": "job.toml/x",
     "a folder": "folder",
     "an empty file": "empty",
@@ -59,25 +59,32 @@ NONSENSE = {
     "half of JSON": "half.json",
     "other JSON": "other.json",
     "an endless file": "/dev/zero",
-    "what cannot be read": "/proc/self/mem",
-    "what cannot be written": "/proc/nothing",
+    "an unreadable file": "/proc/self/mem",
+    "an unwritable file": "/proc/nothing",
     "a name too long": "x" * 256,
-    "a name that is no UTF-8": os.fsdecode(b"caf\xe9"),
-    "letters from elsewhere": "日本\u202e語",
+    "a name that is not UTF-8": os.fsdecode(b"caf\xe9"),
+    "non-Latin text": "日本\u202e語",
     "markup": "[red]x[/nope]",
-    "no text": "",
+    "an empty text": "",
     "a number": "-5",
 }
-MEETING = ("dealer", "align", "train", "predict", "serve")
-"""These take longer, so they are given less: what other commands read, they read as well."""
-FEW = ("nothing there", "a folder", "bytes", "other TOML", "what cannot be read", "a name too long")
-# What a person asks for is done, even if it is strange; or it is refused, in one of these ways.
-ENDS = {0, 2, 3, 4, 5, 6, 7, 9}
+SLOW_COMMANDS = ("dealer", "align", "train", "predict", "serve")
+"""Slow commands, which get fewer inputs: other commands read the same files."""
+FEW_INPUTS = (
+    "missing path",
+    "a folder",
+    "bytes",
+    "other TOML",
+    "an unreadable file",
+    "a name too long",
+)
+# A command succeeds, or fails with one of these exit codes.
+EXIT_CODES = {0, 2, 3, 4, 5, 6, 7, 9}
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A federation that has trained, and files of nonsense."""
+def federation_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepare a trained federation, and invalid files."""
     local = harness.prepare(tmp_path_factory.mktemp("nonsense") / "at", tables=1)
     for result in harness.run(local, "train").results.values():
         assert not isinstance(result, BaseException), result
@@ -97,23 +104,25 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def copied(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(place, tmp_path / "at")
+def federation_copy(
+    federation_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(federation_folder, tmp_path / "at")
     monkeypatch.chdir(tmp_path / "at")
     monkeypatch.setenv("COLUMNS", "300")
 
 
-def end_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
+def run_command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
     monkeypatch.setattr(sys, "argv", ["privet", *arguments])
     try:
         app.main()
     except SystemExit as ended:
         return ended.code
-    raise AssertionError("a command ends the process")
+    raise AssertionError("the command did not exit")
 
 
-def places_in(words: list[str]) -> list[int]:
-    """Return where something else can stand: not at options, nor at how long to wait."""
+def find_replaceable(words: list[str]) -> list[int]:
+    """Return the positions of replaceable words: neither options nor the value of --wait."""
     return [
         number
         for number, word in enumerate(words)
@@ -123,74 +132,80 @@ def places_in(words: list[str]) -> list[int]:
 
 @pytest.mark.parametrize(
     "command",
-    [pytest.param(c, marks=[pytest.mark.slow] if c in MEETING else []) for c in LINES],
+    [pytest.param(c, marks=[pytest.mark.slow] if c in SLOW_COMMANDS else []) for c in ARGUMENTS],
 )
-@pytest.mark.usefixtures("copied")
-def test_nonsense_gets_a_message(
+@pytest.mark.usefixtures("federation_copy")
+def test_invalid_input_gets_a_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    words = shlex.split(LINES[command])
-    for number in places_in(words):
-        for what in FEW if command in MEETING else NONSENSE:
-            nonsense = NONSENSE[what]
-            given = [*words[:number], nonsense, *words[number + 1 :]]
-            code = end_of(monkeypatch, command, *given)
-            said = capsys.readouterr().err
-            assert code in ENDS, (what, given, code, said)
-            assert "Traceback" not in said, (what, given, said)
+    words = shlex.split(ARGUMENTS[command])
+    for number in find_replaceable(words):
+        for kind in FEW_INPUTS if command in SLOW_COMMANDS else INVALID_INPUTS:
+            invalid_input = INVALID_INPUTS[kind]
+            arguments = [*words[:number], invalid_input, *words[number + 1 :]]
+            code = run_command(monkeypatch, command, *arguments)
+            output = capsys.readouterr().err
+            assert code in EXIT_CODES, (kind, arguments, code, output)
+            assert "Traceback" not in output, (kind, arguments, output)
             if code:
-                assert "rror" in said or code == 2 or command == "check", (what, given, said)
+                assert "rror" in output or code == 2 or command == "check", (
+                    kind,
+                    arguments,
+                    output,
+                )
 
 
-def test_all_commands_are_given_nonsense() -> None:
-    assert list(LINES) == list(COMMAND_SPECS)
+def test_all_commands_are_covered() -> None:
+    assert list(ARGUMENTS) == list(COMMAND_SPECS)
 
 
 @pytest.mark.parametrize("key", ["name", "key", "certificate", "folder", "audit", "listen", "path"])
-@pytest.mark.usefixtures("copied")
-def test_nonsense_in_ones_own_file(
+@pytest.mark.usefixtures("federation_copy")
+def test_invalid_values_in_party_toml(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], key: str
 ) -> None:
-    own = Path("bank/party.toml")
-    lines = [line for line in own.read_text().splitlines() if not line.startswith(f"{key} =")]
-    for what, nonsense in {**NONSENSE, "a character of code 0": "a\0b"}.items():
-        if what == "a name that is no UTF-8":
+    party_path = Path("bank/party.toml")
+    lines = [
+        line for line in party_path.read_text().splitlines() if not line.startswith(f"{key} =")
+    ]
+    for kind, invalid_input in {**INVALID_INPUTS, "a character of code 0": "a\0b"}.items():
+        if kind == "a name that is not UTF-8":
             continue  # there is none in TOML
-        line = f"{key} = {json.dumps(nonsense)}"
-        own.write_text("\n".join([*lines, line] if key == "path" else [line, *lines]) + "\n")
-        for command in ("check", "cuts", *(["train"] if what in FEW else [])):
+        line = f"{key} = {json.dumps(invalid_input)}"
+        party_path.write_text("\n".join([*lines, line] if key == "path" else [line, *lines]) + "\n")
+        for command in ("check", "cuts", *(["train"] if kind in FEW_INPUTS else [])):
             wait = ["--wait=0.01"] if command == "train" else []
-            given = [command, "--job=job.toml", f"--party={own}", *wait]
-            code = end_of(monkeypatch, *given)
-            said = capsys.readouterr().err
-            assert code in ENDS, (what, given, code, said)
-            assert "Traceback" not in said, (what, given, said)
+            arguments = [command, "--job=job.toml", f"--party={party_path}", *wait]
+            code = run_command(monkeypatch, *arguments)
+            output = capsys.readouterr().err
+            assert code in EXIT_CODES, (kind, arguments, code, output)
+            assert "Traceback" not in output, (kind, arguments, output)
 
 
 INSPECT = "inspect model.json"
 STREAMS = {
-    "a reader that leaves": (f"{INSPECT} | head -c 1 >/dev/null", 0),
+    "a closed pipe": (f"{INSPECT} | head -c 1 >/dev/null", 0),
     "a full disk": (f"{INSPECT} >/dev/full", 6),
     "a full disk, in the middle": (f"{INSPECT} --json >/dev/full", 6),
     "no stdout": (f"{INSPECT} >&-", 0),
     "no stderr": ("inspect empty 2>&-", 5),
-    "nothing at all": ("inspect empty <&- >&- 2>&-", 5),
-    "no place for errors": ("inspect empty 2>/dev/full", 5),
-    "help that nobody reads": ("simulate --help | true", 0),
+    "no standard streams": ("inspect empty <&- >&- 2>&-", 5),
+    "stderr on a full disk": ("inspect empty 2>/dev/full", 5),
+    "help with a closed pipe": ("simulate --help | true", 0),
 }
 
 
 NO_FULL_DISK = "there is no /dev/full: full disks are NOT tested"
 
 
-@pytest.mark.parametrize("what", STREAMS)
-@pytest.mark.usefixtures("copied")
-def test_streams_that_are_closed_or_full(what: str) -> None:
-    line, code = STREAMS[what]
+@pytest.mark.parametrize("kind", STREAMS)
+@pytest.mark.usefixtures("federation_copy")
+def test_closed_or_full_streams(kind: str) -> None:
+    line, code = STREAMS[kind]
     if "/dev/full" in line and not Path("/dev/full").exists():
         pytest.skip(NO_FULL_DISK)
     environment = {key: os.environ[key] for key in os.environ if key != "PYTHONUNBUFFERED"}
-    done = subprocess.run(  # noqa: S602
+    process = subprocess.run(  # noqa: S602
         f"{shlex.quote(sys.executable)} -m privet {line}",
         shell=True,
         capture_output=True,
@@ -199,16 +214,16 @@ def test_streams_that_are_closed_or_full(what: str) -> None:
         timeout=60,
         check=False,
     )
-    assert "Traceback" not in done.stderr
-    assert "Exception ignored" not in done.stderr
-    assert done.returncode == code, done.stderr
+    assert "Traceback" not in process.stderr
+    assert "Exception ignored" not in process.stderr
+    assert process.returncode == code, process.stderr
     if code == 6:
-        assert done.stderr == "error: No space left on device\n"
+        assert process.stderr == "error: No space left on device\n"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason=NO_FULL_DISK)
-def test_a_full_disk_that_shows_at_the_end() -> None:
-    """Predictions are written as bytes, and these are still on their way when a command is done."""
+def test_full_disk_at_exit() -> None:
+    """Predictions are buffered bytes, which are flushed only after the command is done."""
     code = """
 import sys
 from privet.cli import app
@@ -228,8 +243,8 @@ app.main()
     assert (done.returncode, done.stderr) == (6, "error: No space left on device\n")
 
 
-@pytest.mark.usefixtures("copied")
-def test_names_that_the_terminal_cannot_show() -> None:
+@pytest.mark.usefixtures("federation_copy")
+def test_names_that_the_terminal_cannot_encode() -> None:
     text = Path("shop/train.csv").read_text().replace("id,", "id,Größe 日本,", 1)
     head, *lines = text.splitlines()
     rows = [line.replace(",", f",{number},", 1) for number, line in enumerate(lines)]
@@ -267,7 +282,7 @@ main()
 
 
 @pytest.mark.parametrize("command", ["init", "keys", "train", "simulate", "example"])
-@pytest.mark.usefixtures("copied")
+@pytest.mark.usefixtures("federation_copy")
 def test_a_folder_that_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
@@ -275,6 +290,6 @@ def test_a_folder_that_cannot_be_written(
         folder.chmod(0o555)
     if os.access(".", os.W_OK):
         pytest.skip("root may write everywhere: folders that cannot be written are NOT tested")
-    line = LINES[command].replace("moon", "breast-cancer")
-    assert end_of(monkeypatch, command, *shlex.split(line)) == 6
+    line = ARGUMENTS[command].replace("moon", "breast-cancer")
+    assert run_command(monkeypatch, command, *shlex.split(line)) == 6
     assert "cannot be" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""A whole training, watched and steered from the pages of three organisations."""
+"""A training run, watched and controlled from the dashboards of three organisations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ from privet.boosting.summary import summarise_part
 from privet.config.party import PartyConfig
 from privet.experiments.local_federation import LocalFederation
 from privet.storage.model_part import load_part
-from tests.browser.pages import PHONE, Shown, numbers_of, page_process, pid_of, prepare, process
+from tests.browser.pages import (
+    PHONE,
+    DashboardPage,
+    dashboard_process,
+    numbers_of,
+    pid_of,
+    prepare,
+    process,
+)
 
 pytestmark = pytest.mark.timeout(600)
 TABLES = 40
@@ -29,18 +37,20 @@ VIEWS = (
 
 
 @pytest.fixture(scope="module")
-def watched(
-    browser: Any, pictures: Path | None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[LocalFederation, dict[str, Shown]]]:
-    """Three pages, from the first look to a model and its predictions, with two interruptions."""
+def federation_pages(
+    browser: Any, screenshots: Path | None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[LocalFederation, dict[str, DashboardPage]]]:
+    """Three dashboards, from a check to a model and its predictions, with two interruptions."""
     local = prepare(tmp_path_factory.mktemp("federation") / "files", TABLES)
     with contextlib.ExitStack() as stack:
         stack.enter_context(process(local, "dealer", "train", "--keep"))
-        urls = {name: stack.enter_context(page_process(local, name)) for name in local.party_names}
-        pages = {name: Shown.open(browser, name, url) for name, url in urls.items()}
-        _check(pages, pictures)
-        _kill_and_go_on(local, pages, pictures)
-        _stop_and_go_on(pages)
+        urls = {
+            name: stack.enter_context(dashboard_process(local, name)) for name in local.party_names
+        }
+        pages = {name: DashboardPage.open(browser, name, url) for name, url in urls.items()}
+        _check(pages, screenshots)
+        _kill_and_resume(local, pages, screenshots)
+        _stop_and_resume(pages)
         for page in pages.values():
             page.wait_for_state("trained", 180)
             page.look()
@@ -52,19 +62,19 @@ def watched(
             ]
             assert [each.wait(60) for each in running] == [0, 0, 0]
         for page in pages.values():
-            _visit(page, pictures if page.name == local.recipient else None)
+            _visit(page, screenshots if page.name == local.recipient else None)
         yield local, pages
 
 
-def _check(pages: dict[str, Shown], pictures: Path | None) -> None:
+def _check(pages: dict[str, DashboardPage], screenshots: Path | None) -> None:
     bank = pages["bank"]
     bank.tab("check")
     bank.click("Check now")
     bank.wait("Nothing keeps you from taking part")
-    bank.picture(pictures, "check")
+    bank.take_screenshot(screenshots, "check")
 
 
-def _train(pages: dict[str, Shown], button: str) -> None:
+def _train(pages: dict[str, DashboardPage], button: str) -> None:
     for page in pages.values():
         page.tab("training")
         page.click(button)
@@ -72,28 +82,30 @@ def _train(pages: dict[str, Shown], button: str) -> None:
         page.wait_for_state("running")
 
 
-def _kill_and_go_on(local: LocalFederation, pages: dict[str, Shown], pictures: Path | None) -> None:
-    """The telecom's process is killed: the others show it as lost, its own page that it is gone."""
+def _kill_and_resume(
+    local: LocalFederation, pages: dict[str, DashboardPage], screenshots: Path | None
+) -> None:
+    """Kill the telecom's process: the others show it as lost, its own dashboard as ended."""
     _train(pages, "Train")
     for page in pages.values():
         for other in {*local.party_names, "dealer"} - {page.name}:
             page.wait_for_peer(other, "connected since")
         page.wait_for_table(8)
         page.look()
-    pages["shop"].picture(pictures, "training")
+    pages["shop"].take_screenshot(screenshots, "training")
     os.kill(pid_of(local, "telecom"), signal.SIGKILL)
     for name in ("bank", "shop"):
         pages[name].wait_for_peer("telecom", "lost", 20)
         pages[name].wait_for_state("failed", 20)
     pages["telecom"].wait_for_state("ended without a word", 20)
-    pages["bank"].picture(pictures, "lost", phone=True)
+    pages["bank"].take_screenshot(screenshots, "lost", phone=True)
     _train(pages, "Go on")
     for name in ("bank", "shop"):
         pages[name].wait_for_peer("telecom", "connected since")
     pages["shop"].wait("from before")
 
 
-def _stop_and_go_on(pages: dict[str, Shown]) -> None:
+def _stop_and_resume(pages: dict[str, DashboardPage]) -> None:
     pages["shop"].click("Stop")
     pages["shop"].wait_for_state("stopped", 20)
     for name in ("bank", "telecom"):
@@ -101,46 +113,46 @@ def _stop_and_go_on(pages: dict[str, Shown]) -> None:
     _train(pages, "Go on")
 
 
-def _visit(page: Shown, pictures: Path | None) -> None:
-    """Look at every view; the recipient has pictures made of some."""
-    for place in VIEWS:
-        page.go(place)
+def _visit(page: DashboardPage, screenshots: Path | None) -> None:
+    """Visit every view, with screenshots of some at the recipient."""
+    for view in VIEWS:
+        page.go(view)
         page.page.wait_for_timeout(700)
         page.look()
-        if place.endswith("/left"):
-            page.picture(pictures, "left")
-        elif place.endswith("/model"):
+        if view.endswith("/left"):
+            page.take_screenshot(screenshots, "left")
+        elif view.endswith("/model"):
             page.wait("Table 12")
-            page.picture(pictures, "model")
+            page.take_screenshot(screenshots, "model")
             more = page.page.get_by_role("button", name="more of")
             while more.is_visible():
                 more.click()
             page.look()
-        elif place.endswith("/estimate"):
+        elif view.endswith("/estimate"):
             page.wait("dealer on a link of its own")
-            page.picture(pictures, "estimate")
+            page.take_screenshot(screenshots, "estimate")
     for box in page.page.get_by_role("checkbox").all()[1:]:  # trainings
         box.check()
-    page.picture(pictures, "history")
+    page.take_screenshot(screenshots, "history")
     page.page.get_by_role("button", name="side by side").click()
     page.wait("Figures")
     page.look()
-    page.picture(pictures, "side-by-side")
+    page.take_screenshot(screenshots, "side-by-side")
 
 
-Watched = tuple[LocalFederation, dict[str, Shown]]
+FederationPages = tuple[LocalFederation, dict[str, DashboardPage]]
 
 
-def test_the_ledger_is_in_words(watched: Watched) -> None:
-    _, pages = watched
+def test_disclosures_are_described(federation_pages: FederationPages) -> None:
+    _, pages = federation_pages
     for page in pages.values():
         page.tab("left")
         page.wait("shop learned 114 predictions")
         page.wait("All of it is what the job allows.")
 
 
-def test_the_loss_is_shown_to_whom_it_belongs(watched: Watched) -> None:
-    _, pages = watched
+def test_only_the_label_holder_sees_the_loss(federation_pages: FederationPages) -> None:
+    _, pages = federation_pages
     for page in pages.values():
         page.tab("training")
     assert pages["shop"].page.locator("path.curve").count() == 1
@@ -148,8 +160,8 @@ def test_the_loss_is_shown_to_whom_it_belongs(watched: Watched) -> None:
     pages["bank"].wait("goes to shop alone")
 
 
-def test_reasons_of_a_row(watched: Watched) -> None:
-    _, pages = watched
+def test_attributions_of_a_row(federation_pages: FederationPages) -> None:
+    _, pages = federation_pages
     shop = pages["shop"]
     shop.tab("model")
     shop.page.get_by_label("A row, by its id").fill("457")
@@ -160,34 +172,34 @@ def test_reasons_of_a_row(watched: Watched) -> None:
     pages["bank"].wait("shop gets them beside predictions")
 
 
-def test_nobody_else_is_asked_for_anything(watched: Watched) -> None:
-    _, pages = watched
+def test_pages_make_no_requests_to_other_hosts(federation_pages: FederationPages) -> None:
+    _, pages = federation_pages
     for page in pages.values():
-        assert len(page.asked) > 10
+        assert len(page.requested) > 10
         assert page.other_hosts == set()
 
 
-def test_nothing_is_complained_about(watched: Watched) -> None:
-    _, pages = watched
+def test_pages_log_no_errors(federation_pages: FederationPages) -> None:
+    _, pages = federation_pages
     assert {name: page.complaints for name, page in pages.items()} == {n: [] for n in pages}
 
 
 def _secrets(local: LocalFederation, name: str) -> set[str]:
-    """Return numbers that are a participant's alone: thresholds, losses, cells of its table."""
-    file = load_part(local.get_part_path(name))
-    view = summarise_part(file.part, file.encoders)
-    own = [t for table in view.tables for t in table if t.feature.owner == name]
-    found = {str(test.threshold) for test in own} | set().union(
-        *(numbers_of(test.text) for test in own)
+    """Return numbers that only one participant knows: thresholds, losses, cells of its table."""
+    part_file = load_part(local.get_part_path(name))
+    summary = summarise_part(part_file.part, part_file.encoders)
+    local_splits = [t for table in summary.tables for t in table if t.feature.owner == name]
+    secrets = {str(split.threshold) for split in local_splits} | set().union(
+        *(numbers_of(split.text) for split in local_splits)
     )
     for line in (local.folder / name / "train.csv").read_text().splitlines()[1:]:
-        found |= set(line.split(",")[1:])
-    # Others may be on a page by chance: a page has a few hundred numbers of few digits.
-    return {number for number in found if len(number.replace(".", "").strip("-0")) >= 5}
+        secrets |= set(line.split(",")[1:])
+    # Shorter numbers can be on a page by chance: a page has a few hundred of them.
+    return {number for number in secrets if len(number.replace(".", "").strip("-0")) >= 5}
 
 
-def test_no_page_holds_what_is_anothers_alone(watched: Watched) -> None:
-    local, pages = watched
+def test_no_page_contains_secrets_of_another_participant(federation_pages: FederationPages) -> None:
+    local, pages = federation_pages
     secrets = {name: _secrets(local, name) for name in local.party_names}
     for name, page in pages.items():
         assert len(secrets[name]) > 1000
@@ -204,20 +216,20 @@ def test_no_page_holds_what_is_anothers_alone(watched: Watched) -> None:
 
 
 def _has_loss(text: str) -> bool:
-    """Tell whether some point of a run has a loss: [table, training loss, validation loss]."""
+    """Return whether a point of a run has a loss: [table, training loss, validation loss]."""
     return re.search(r'\[\d+,null,-?\d|"losses":\[', text) is not None
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_phone(watched: Watched, scheme: str) -> None:
-    _, pages = watched
+def test_it_fits_a_phone(federation_pages: FederationPages, scheme: str) -> None:
+    _, pages = federation_pages
     page = pages["shop"].page
     page.set_viewport_size({"width": PHONE, "height": 844})
     page.emulate_media(color_scheme=scheme)
-    for place in VIEWS:
-        pages["shop"].go(place)
+    for view in VIEWS:
+        pages["shop"].go(view)
         page.wait_for_timeout(500)
-        assert page.evaluate("document.documentElement.scrollWidth") == PHONE, place
+        assert page.evaluate("document.documentElement.scrollWidth") == PHONE, view
     page.set_viewport_size({"width": 1280, "height": 900})
 
 
@@ -230,12 +242,12 @@ _UNNAMED = """() => {
 }"""
 
 
-def test_a_screen_reader_has_names_for_everything(watched: Watched) -> None:
-    _, pages = watched
-    for place in VIEWS:
-        pages["shop"].go(place)
+def test_elements_have_accessible_names(federation_pages: FederationPages) -> None:
+    _, pages = federation_pages
+    for view in VIEWS:
+        pages["shop"].go(view)
         pages["shop"].page.wait_for_timeout(500)
-        assert pages["shop"].page.evaluate(_UNNAMED) == [], place
+        assert pages["shop"].page.evaluate(_UNNAMED) == [], view
         levels = pages["shop"].page.evaluate(
             "[...document.querySelectorAll('h1,h2,h3')].map((e) => Number(e.tagName[1]))"
         )
@@ -243,9 +255,9 @@ def test_a_screen_reader_has_names_for_everything(watched: Watched) -> None:
         assert all(later - former <= 1 for former, later in pairwise(levels))
 
 
-def test_a_keyboard_is_enough(watched: Watched) -> None:
-    """From the address bar to a part of a job and its button, by Tab and Enter alone."""
-    _, pages = watched
+def test_keyboard_navigation(federation_pages: FederationPages) -> None:
+    """Tab and Enter reach a tab of a job and its button from the address bar."""
+    _, pages = federation_pages
     page = pages["bank"].page
     pages["bank"].go("#/")
     page.evaluate("document.activeElement.blur()")
@@ -269,8 +281,8 @@ def test_a_keyboard_is_enough(watched: Watched) -> None:
     pages["bank"].wait("you from taking part, as of")
 
 
-def test_a_wrong_token_is_refused(watched: Watched, browser: Any) -> None:
-    _, pages = watched
+def test_wrong_token_is_rejected(federation_pages: FederationPages, browser: Any) -> None:
+    _, pages = federation_pages
     address = pages["bank"].url.partition("#")[0]
     context = browser.new_context()
     for end in ("#token=wrong", ""):
@@ -281,7 +293,7 @@ def test_a_wrong_token_is_refused(watched: Watched, browser: Any) -> None:
         status = page.evaluate("fetch('/api/events').then((answer) => answer.status)")
         assert status == 403
         page.close()
-    # Another page's token is a wrong one, too.
+    # Another dashboard's token is wrong, too.
     token = pages["shop"].url.partition("#")[2]
     page = context.new_page()
     page.goto(f"{address}#{token}")

@@ -1,4 +1,4 @@
-"""Readers of what members of a service send each other between batches."""
+"""Readers of the messages between members of a service."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from privet.federation.serving.service import (
 from privet.storage.model_part import load_part
 from privet.transport.channel import Channel, pack_texts
 from tests.fuzz.readers import Reader
-from tests.fuzz.script import Scripted
-from tests.fuzz.stated import of_message
+from tests.fuzz.script import ScriptedChannel
+from tests.fuzz.statements import message_reader
 
 _IDS = ["1-0", "1-7"]
 
 
 def readers(local: LocalFederation, job: Job) -> dict[str, Reader]:
-    """Return them: what shop, who receives predictions, asks of bank and of the dealer."""
+    """Return the readers of requests of the shop, the recipient, to the bank and the dealer."""
     explained = Job.parse({**job.model_dump(), "explain": "feature"})
     models = {name: _model(local, job, name) for name in local.party_names}
 
-    def follow(kind: type[PredictionService], job: Job) -> Callable[[Channel], object]:
+    def read_request(kind: type[PredictionService], job: Job) -> Callable[[Channel], object]:
         def read(channel: Channel) -> object:
             bank = kind(models["bank"], job, channel, lambda: models["bank"], None)
             cast("Any", bank)._predict = _nothing
@@ -51,36 +51,39 @@ def readers(local: LocalFederation, job: Job) -> dict[str, Reader]:
         SimpleNamespace(step=lambda _: contextlib.nullcontext(), forget_finished_draws=_nothing),
     )
 
-    def deal(channel: Channel) -> object:
+    def read_dealer_request(channel: Channel) -> object:
         with mock.patch.multiple(service, reveal_label_unit=_nothing, answer_query=_nothing):
             return DealerService(explained, channel, 5, 1, NO_POOL)(runtime, None)
 
     name = models["bank"].model_id.encode()
-    asked = [b"stop", b"m" + name, b"n" + name, b"m", b"e", b"p"]
+    others = [b"stop", b"m" + name, b"n" + name, b"m", b"e", b"p"]
     positions = np.array([1, 2, 39], dtype="<u4").tobytes()
-    by_ids, by_positions = [b"p" + pack_texts(_IDS), *asked], [b"p" + positions, *asked]
+    by_ids, by_positions = [b"p" + pack_texts(_IDS), *others], [b"p" + positions, *others]
     return {
         "requests by ids": Reader(
-            by_ids, of_message(follow(UnalignedService, job), "bank", "shop"), "shop", share=2
+            by_ids,
+            message_reader(read_request(UnalignedService, job), "bank", "shop"),
+            "shop",
+            share=2,
         ),
         "requests to explain": Reader(
             [b"e" + pack_texts(_IDS), *by_ids],
-            of_message(follow(UnalignedService, explained), "bank", "shop"),
+            message_reader(read_request(UnalignedService, explained), "bank", "shop"),
             "shop",
         ),
         "requests by positions": Reader(
             by_positions,
-            of_message(follow(AlignedService, job), "bank", "shop"),
+            message_reader(read_request(AlignedService, job), "bank", "shop"),
             "shop",
             share=2,
         ),
         "requests to the dealer": Reader(
             [b"p2", b"e7", b"p0", b"n1,5", b"p9999999", b"stop"],
-            of_message(deal, "dealer", "shop", b"stop"),
+            message_reader(read_dealer_request, "dealer", "shop", b"stop"),
             "shop",
         ),
         "ids that somebody has": Reader(
-            [b"\x01\x01\x01\x00"], lambda c: _lead(models["shop"], job, c), size=4
+            [b"\x01\x01\x01\x00"], lambda c: _read_known_ids(models["shop"], job, c), size=4
         ),
     }
 
@@ -93,13 +96,13 @@ def _model(local: LocalFederation, job: Job, name: str) -> ServedModel:
 
 
 def _nothing(*_: object) -> None:
-    """Compute nothing: what was read is all that matters."""
+    """Replace the computation, which these readers do not need."""
 
 
-def _lead(model: ServedModel, job: Job, content: bytes) -> object:
-    """Read, as who receives predictions, which of four ids bank says that it has."""
-    told = np.frombuffer(content, dtype=np.uint8)
-    channel = Scripted("shop", {"bank": [told], "dealer": []})
+def _read_known_ids(model: ServedModel, job: Job, content: bytes) -> object:
+    """Read, as the recipient, which of four ids the bank reports as known."""
+    flags = np.frombuffer(content, dtype=np.uint8)
+    channel = ScriptedChannel("shop", {"bank": [flags], "dealer": []})
     queue = RequestQueue()
     queue.set_available(["bank", "dealer"])
     queue.submit(PredictionRequest([*_IDS, "1-3", "moon"]))

@@ -1,4 +1,4 @@
-"""Programs that keep their figures as JSON: small runs, and whether they find what is wrong."""
+"""Benchmarks that write JSON: small runs, and detection of errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cancer(rows: int, parties: int = 2) -> tuple[list[Any], Any]:
     return columns, frame.label
 
 
-def test_the_reference_follows_itself_without_a_difference() -> None:
+def test_reference_does_not_differ_from_itself() -> None:
     parties, label = cancer(300)
     model = train_locally(parties, label, PARAMS)
     buckets = np.concatenate([party.buckets for party in parties])
@@ -55,9 +55,9 @@ def test_the_reference_follows_itself_without_a_difference() -> None:
     assert all(runner_up > 0.0 for _, (runner_up, _, _) in found)
 
 
-def test_a_worse_test_is_told_from_the_best() -> None:
+def test_worse_split_is_detected() -> None:
     scores = -np.array([[8.0, 4.0, 8.0 * (1 - 1e-7)], [8.0, 1.0, 2.0]])
-    # The second feature's first cut parts rows as the first feature's first, the other way round.
+    # The first cut of the second feature splits rows as that of the first one, with sides swapped.
     buckets = np.array([[0, 1, 2, 3], [1, 0, 0, 0]], dtype=np.uint8)
     judged = [same_tests.judge(scores, buckets, test) for test in ((0, 0), (1, 0), (0, 2), (0, 1))]
     assert [differs for _, _, differs in judged] == [False, False, True, True]
@@ -68,7 +68,7 @@ def test_a_worse_test_is_told_from_the_best() -> None:
     assert (summary["differ"], summary["close"], summary["too_far"]) == (2, 4, 1)
 
 
-def test_masked_is_followed(tmp_path: Path) -> None:
+def test_masked_training_is_compared_with_the_reference(tmp_path: Path) -> None:
     levels = list(same_tests.levels_of("breast-cancer", 0, PARAMS, rows=100))
     found = same_tests.summary(levels)
     assert (found["levels"], found["too_far"]) == (6, 0)
@@ -78,7 +78,7 @@ def test_masked_is_followed(tmp_path: Path) -> None:
     assert "| breast-cancer | 1 | 6 |" in "\n".join(same_tests.section(kept))
 
 
-def test_several_classes_beside_catboost(tmp_path: Path) -> None:
+def test_several_classes_are_compared_with_catboost(tmp_path: Path) -> None:
     found = multiclass.compare(load("digits-10"), splits=1, quick=True)
     assert found["masked"]["same_tests"] == 1.0
     assert set(found["metrics"]) == {"ours", "MultiClass", "MultiClassOneVsAll"}
@@ -96,7 +96,7 @@ def test_several_classes_beside_catboost(tmp_path: Path) -> None:
 def test_boosters_are_compared_split_by_split(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # CatBoost twice, lest this needs LightGBM.
+    # CatBoost twice, so that the test does not need LightGBM.
     monkeypatch.setitem(boosters.LEARNERS, "LightGBM", boosters.catboost)
     if not (Path(os.environ.get("PRIVET_DATA", "")) / "raw").is_dir():
         pytest.skip("raw is not in PRIVET_DATA: boosters are NOT compared")
@@ -121,7 +121,7 @@ def test_boosters_are_compared_split_by_split(
     assert any(line.startswith("| breast-cancer | 569 | 30 | AUC | 0.9") for line in lines)
 
 
-def test_lightgbm_has_learned() -> None:
+def test_lightgbm_learns() -> None:
     pytest.importorskip("lightgbm")
     data = load("breast-cancer")
     assert data.frame.label is not None
@@ -156,7 +156,7 @@ def test_options_are_counted_and_timed(tmp_path: Path, monkeypatch: pytest.Monke
     assert any(line.startswith("|  | weights | ") for line in options.section(kept))
 
 
-def test_counts_that_meters_do_not_find_end_the_program() -> None:
+def test_difference_of_counts_and_meters_is_an_error() -> None:
     meter = Meter()
     meter.online["table"].rounds = 4
     counted = {"rounds": 2, "online": 0, "offline": 0}
@@ -165,7 +165,7 @@ def test_counts_that_meters_do_not_find_end_the_program() -> None:
         options._check("once", counted, [meter])
 
 
-def test_counts_are_what_a_training_takes(tmp_path: Path) -> None:
+def test_counts_match_a_training_run(tmp_path: Path) -> None:
     sizes = {**growth.TIMED, "samples": 60, "features": 4, "buckets": 4, "parties": 2}
     found = growth.clock(sizes, "masked", times=1)  # raises where counts and meters differ
     assert found["seconds"] > 0
@@ -189,7 +189,7 @@ def test_every_process_is_timed() -> None:
     assert min(seconds) > 0
 
 
-def test_a_tree_of_sgb() -> None:
+def test_sgb_tree() -> None:
     parties, _ = cancer(200)
     buckets = np.concatenate([party.buckets for party in parties])
     rng = np.random.default_rng(1)
@@ -210,7 +210,7 @@ def test_a_tree_of_sgb() -> None:
     )
 
 
-def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_package_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     parties, label = cancer(60)
     assert secretflow._sgb("/no/python", parties, label, PARAMS) is None
     assert "needs the package sf-heu" in capsys.readouterr().err
@@ -218,7 +218,7 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "sf-heu is not installed" in capsys.readouterr().err
 
 
-def test_figures_are_kept_with_their_origin(tmp_path: Path) -> None:
+def test_results_are_stored_with_their_origin(tmp_path: Path) -> None:
     path = tmp_path / "results" / "made.json"
     found = keep(path, {"answer": 42}, "make bench-made")
     assert found == read(path)
@@ -226,7 +226,7 @@ def test_figures_are_kept_with_their_origin(tmp_path: Path) -> None:
     assert all(found[name] for name in ("date", "version", "python", "numpy", "machine"))
 
 
-def test_the_page_has_the_sections_of_programs(tmp_path: Path) -> None:
+def test_page_has_the_sections_of_benchmarks(tmp_path: Path) -> None:
     ways = {"processor_seconds": {"add": 1.0}, "wall_seconds": {"add": 1.0}, "bytes": {"sums": 9}}
     sgb = {"sf_heu": "0", "key_bits": 2048, "trees": 1, "keys_seconds": 1.0, "fraction_bits": 20}
     table = {"processor_seconds": 1.0, "bytes": 9, "dealt_bytes": 9, "rounds": 9}

@@ -1,4 +1,4 @@
-"""Readers of what comes first on a connection, and of frames."""
+"""Readers of handshakes and of frames."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.fuzz.readers import Reader
 
 _NAMES = {hash_name(name): name for name in ("bank", "shop", "dealer")}
 _FRAME_LIMIT = 1 << 20
-_INBOX = 200 * FRAME_OVERHEAD_BYTES + _FRAME_LIMIT
-"""Bytes that no case of a few kilobytes may fill an inbox with."""
+_MAX_INBOX_BYTES = 200 * FRAME_OVERHEAD_BYTES + _FRAME_LIMIT
+"""Limit of an inbox for cases of a few kilobytes."""
 
 
-class Spoken:
-    """A connection on which everything was said, and comes in pieces."""
+class ScriptedSocket:
+    """A socket whose incoming bytes are known, and arrive in pieces."""
 
     def __init__(self, content: bytes, piece: int = 1 << 16) -> None:
         self._content = memoryview(content)
@@ -43,80 +43,89 @@ class Spoken:
         pass
 
     def recv(self, count: int) -> bytes:
-        taken, self._content = self._content[:count], self._content[count:]
-        return bytes(taken)
+        chunk, self._content = self._content[:count], self._content[count:]
+        return bytes(chunk)
 
     def recv_into(self, target: memoryview, count: int) -> int:
-        taken = self._content[: min(count, self._piece)]
-        if not taken:
+        chunk = self._content[: min(count, self._piece)]
+        if not chunk:
             raise BlockingIOError
-        target[: len(taken)] = taken
-        self._content = self._content[len(taken) :]
-        return len(taken)
+        target[: len(chunk)] = chunk
+        self._content = self._content[len(chunk) :]
+        return len(chunk)
 
 
 def read_frames(content: bytes) -> None:
-    """Take frames in as a link does; raise what it makes of them."""
-    spoken = cast("socket.socket", Spoken(content, 1 + len(content) // 3))
-    link = PeerConnection("bank", spoken, _FRAME_LIMIT, _NAMES)
-    link.read()
-    assert link.inbox_bytes <= _INBOX, f"{link.inbox_bytes} bytes in an inbox"
-    link.choose_poll_events(1 << 16)
-    for stream, inbox in list(link.inbox.items()):
+    """Read frames like a connection; raise the connection's error."""
+    sock = cast("socket.socket", ScriptedSocket(content, 1 + len(content) // 3))
+    connection = PeerConnection("bank", sock, _FRAME_LIMIT, _NAMES)
+    connection.read()
+    assert connection.inbox_bytes <= _MAX_INBOX_BYTES, f"{connection.inbox_bytes} bytes in an inbox"
+    connection.choose_poll_events(1 << 16)
+    for stream, inbox in list(connection.inbox.items()):
         while inbox:
             header, array = inbox[0]
             assert (array.dtype, array.shape) == (header.dtype, header.shape)
-            link.pop_array(stream)
-    assert link.inbox_bytes == 0
-    if link.error is not None:
-        raise link.error
+            connection.pop_array(stream)
+    assert connection.inbox_bytes == 0
+    if connection.error is not None:
+        raise connection.error
 
 
 def readers(local: LocalFederation, job: Job) -> dict[str, Reader]:
-    """Return them: what bank sends, for shop."""
+    """Return the readers of the bank's bytes at the shop."""
     folder = local.folder / "bank"
     identity = load_identity(folder / "bank.key", folder / "bank.crt")
-    own = local.folder / "shop"
-    ours = load_identity(own / "shop.key", own / "shop.crt")
+    shop_folder = local.folder / "shop"
+    shop_identity = load_identity(shop_folder / "shop.key", shop_folder / "shop.crt")
     pinned: dict[str, str | None] = {n: job.get_entry(n).fingerprint for n in local.member_names}
-    session = bytes(range(32))
-    shop = Handshake("shop", pinned, session, ours)
-    in_the_clear = Handshake("shop", dict.fromkeys(pinned), session, None)
-    failed = Handshake("bank", pinned, session, identity, FailureNotice("bank", 4))
+    session_id = bytes(range(32))
+    shop = Handshake("shop", pinned, session_id, shop_identity)
+    plain_handshake = Handshake("shop", dict.fromkeys(pinned), session_id, None)
+    failed = Handshake("bank", pinned, session_id, identity, FailureNotice("bank", 4))
 
     def hello(certificate: bytes) -> bytes:
         name = b"bank"
         lengths = struct.pack("<H", len(name)), struct.pack("<H", len(certificate))
-        return b"PVHELLO2" + session + lengths[0] + name + lengths[1] + certificate
+        return b"PVHELLO2" + session_id + lengths[0] + name + lengths[1] + certificate
 
     def say_hello(content: bytes) -> object:
-        spoken = cast("socket.socket", Spoken(content))
+        spoken = cast("socket.socket", ScriptedSocket(content))
         return shop.exchange_hellos(spoken, {"bank"}, time.monotonic() + 5, is_client=False)
 
-    def greet(content: bytes) -> object:
-        spoken = cast("Any", Spoken(content))
-        return in_the_clear.run(spoken, {"bank"}, is_client=False)
+    def run_handshake(content: bytes) -> object:
+        spoken = cast("Any", ScriptedSocket(content))
+        return plain_handshake.run(spoken, {"bank"}, is_client=False)
 
-    said = Spoken(hello(b""))
-    in_the_clear.exchange_hellos(cast("Any", said), {"bank"}, time.monotonic() + 5, is_client=False)
-    digest = hashlib.sha256(hello(b"") + said.sent).digest()
-    greeting = hello(b"") + digest + bytes(5)
+    spoken = ScriptedSocket(hello(b""))
+    plain_handshake.exchange_hellos(
+        cast("Any", spoken), {"bank"}, time.monotonic() + 5, is_client=False
+    )
+    digest = hashlib.sha256(hello(b"") + spoken.sent).digest()
+    first_messages = hello(b"") + digest + bytes(5)
     array = np.arange(20, dtype=np.uint64)
     small = np.arange(6, dtype=np.uint8).reshape(2, 3)
     frame = pack_array_header(array, 0, 7) + array.tobytes()
     other = pack_array_header(small, 0, 3, 2) + small.tobytes()
-    alive, goodbye, gave_up = (pack_control_header(k, t) for k, t in ((2, 0), (3, 0), (4, 9)))
+    heartbeat, goodbye, failure = (pack_control_header(k, t) for k, t in ((2, 0), (3, 0), (4, 9)))
     refused = (HandshakeRefusedError, OSError)
     return {
         "frames": Reader(
-            (frame + alive * 3, other + frame + goodbye, frame, alive, gave_up, other + gave_up),
+            (
+                frame + heartbeat * 3,
+                other + frame + goodbye,
+                frame,
+                heartbeat,
+                failure,
+                other + failure,
+            ),
             read_frames,
             "bank",
             (PeerError,),
             share=24,
         ),
         "hellos": Reader([hello(identity.certificate_chain)], say_hello, "", refused, share=4),
-        "greetings": Reader([greeting], greet, "", refused, share=4),
+        "greetings": Reader([first_messages], run_handshake, "", refused, share=4),
         "notes": Reader(
             [failed._pack_notice(), shop._pack_notice()],
             lambda content: shop._unpack_notice("bank", content),

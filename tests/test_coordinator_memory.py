@@ -1,4 +1,4 @@
-"""What is said of memory before a training is about what processes took of it."""
+"""The memory estimate of coordinators and workers matches the measured memory."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ RUNS = read(results(quick=False) / f"{heads.NAME}.json")["runs"]
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run['shards']} shards")
-def test_memory_is_as_foreseen(run: dict[str, object]) -> None:
-    """As it is foreseen now, and was measured by `make bench-heads`."""
+def test_memory_matches_the_estimate(run: dict[str, object]) -> None:
+    """Compare the current estimate to the results of `make bench-heads`."""
     n_features, rows, shards = (int(str(run[key])) for key in ("features", "rows", "shards"))
     owners = [("bank", "shop")[j >= n_features // 2] for j in range(n_features)]
     federation = TrainingSpec(
@@ -37,33 +37,33 @@ def test_memory_is_as_foreseen(run: dict[str, object]) -> None:
         shards=shards,
     )
     found = estimate_cost(federation, federation.make_plan(rows))
-    said = {"memory": found.memory_bytes, "memory_of_head": found.coordinator_memory_bytes}
-    compared = list(heads.compared({**run, "estimate": said}))
+    estimate = {"memory": found.memory_bytes, "memory_of_head": found.coordinator_memory_bytes}
+    compared = list(heads.compared({**run, "estimate": estimate}))
     assert len(compared) == (1 if shards == 1 else 2)
-    for process, taken, foreseen in compared:
-        assert 0.75 < taken / foreseen < 1.33, process
+    for process, measured, estimated in compared:
+        assert 0.75 < measured / estimated < 1.33, process
     assert found.scratch_bytes == (9 * 25 * rows if shards == 1 else 18 * 25 * rows)
 
 
-def workers_of_ours() -> set[int]:
+def local_workers() -> set[int]:
     return set(workers_of(os.getpid()))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_workers_are_told_from_what_else_a_head_starts(method: str) -> None:
+def test_workers_are_distinguished_from_other_child_processes(method: str) -> None:
     context: Any = multiprocessing.get_context(method)
     workers = [context.Process(target=time.sleep, args=(60,)) for _ in range(2)]
     for worker in workers:
         worker.start()
     try:
-        until = time.monotonic() + 20
-        while not {worker.pid for worker in workers} <= (found := workers_of_ours()):
-            assert time.monotonic() < until
+        deadline = time.monotonic() + 20
+        while not {worker.pid for worker in workers} <= (found := local_workers()):
+            assert time.monotonic() < deadline
         tracker, server = vars(resource_tracker._resource_tracker), vars(forkserver._forkserver)
-        beside = {tracker["_pid"], server["_forkserver_pid"]}
-        assert beside - {None}
-        assert beside.isdisjoint(found)
+        helpers = {tracker["_pid"], server["_forkserver_pid"]}
+        assert helpers - {None}
+        assert helpers.isdisjoint(found)
     finally:
         for worker in workers:
             worker.kill()

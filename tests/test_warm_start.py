@@ -1,4 +1,4 @@
-"""More tables for a model that is there (`warm_start`)."""
+"""Adding tables to an existing model (`warm_start`)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ ESTIMATORS = [PrivetClassifier, PrivetRegressor]
 SMALL: dict[str, Any] = {"depth": 2, "buckets": 8, "partition": 2}
 
 
-def rows(estimator: Any, seed: int = 0) -> tuple[FloatArray, FloatArray]:
-    """Return rows and a label that the estimator can learn."""
+def make_rows(estimator: Any, seed: int = 0) -> tuple[FloatArray, FloatArray]:
+    """Return rows and a label for the estimator."""
     random = np.random.default_rng(seed)
     X = random.normal(size=(N, 4))
     y = X[:, 0] + X[:, 1] * X[:, 2] + 0.3 * random.normal(size=N)
     return X, (y > 0).astype(np.float64) if estimator is PrivetClassifier else y
 
 
-def in_two_steps(estimator: Any, *, weight: FloatArray | None = None, **params: Any) -> Any:
+def fit_in_two_steps(estimator: Any, *, weight: FloatArray | None = None, **params: Any) -> Any:
     """Return an estimator that was fitted with 3 tables, then with 5."""
-    X, y = rows(estimator)
+    X, y = make_rows(estimator)
     fitted = estimator(tables=3, warm_start=True, **SMALL, **params).fit(X, y, weight)
     first = fitted.model_
     fitted.set_params(tables=5).fit(X, y, weight)
@@ -37,50 +37,52 @@ def in_two_steps(estimator: Any, *, weight: FloatArray | None = None, **params: 
     return fitted
 
 
-def at_once(estimator: Any, *, weight: FloatArray | None = None, **params: Any) -> Any:
+def fit_at_once(estimator: Any, *, weight: FloatArray | None = None, **params: Any) -> Any:
     """Return an estimator that was fitted with 5 tables."""
-    return estimator(tables=5, **SMALL, **params).fit(*rows(estimator), weight)
+    return estimator(tables=5, **SMALL, **params).fit(*make_rows(estimator), weight)
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("drawn", [{}, {"subsample": 0.5, "colsample": 0.5, "random_state": 3}])
+@pytest.mark.parametrize("sampling", [{}, {"subsample": 0.5, "colsample": 0.5, "random_state": 3}])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_in_the_clear_it_is_the_same_model(
-    estimator: Any, drawn: dict[str, Any], weighted: bool
+def test_plaintext_model_is_the_same(
+    estimator: Any, sampling: dict[str, Any], weighted: bool
 ) -> None:
     weight = np.linspace(0.5, 2, N) if weighted else None
-    grown = in_two_steps(estimator, weight=weight, protocol="plain", **drawn)
-    whole = at_once(estimator, weight=weight, protocol="plain", **drawn)
-    assert grown.model_ == whole.model_
-    assert grown.report_.losses == whole.report_.losses
-    assert len(grown.report_.losses) == 5
+    resumed = fit_in_two_steps(estimator, weight=weight, protocol="plain", **sampling)
+    complete = fit_at_once(estimator, weight=weight, protocol="plain", **sampling)
+    assert resumed.model_ == complete.model_
+    assert resumed.report_.losses == complete.report_.losses
+    assert len(resumed.report_.losses) == 5
     for kind in ("split", "gain"):
-        by_kind = [e.set_params(importance_type=kind).feature_importances_ for e in (grown, whole)]
+        by_kind = [
+            e.set_params(importance_type=kind).feature_importances_ for e in (resumed, complete)
+        ]
         assert (by_kind[0] == by_kind[1]).all()
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_on_shares_it_is_the_same_model_but_for_rounding(estimator: Any) -> None:
-    grown, whole = in_two_steps(estimator), at_once(estimator)
-    assert (grown.model_.feature == whole.model_.feature).all()
-    assert (grown.model_.bucket == whole.model_.bucket).all()
-    assert (grown.model_.threshold == whole.model_.threshold).all()
-    assert np.abs(grown.model_.leaf_values - whole.model_.leaf_values).max() < 2.0**-12
-    assert (grown.model_.left_fraction == whole.model_.left_fraction).all()
+def test_masked_model_is_the_same_except_for_rounding(estimator: Any) -> None:
+    resumed, complete = fit_in_two_steps(estimator), fit_at_once(estimator)
+    assert (resumed.model_.feature == complete.model_.feature).all()
+    assert (resumed.model_.bucket == complete.model_.bucket).all()
+    assert (resumed.model_.threshold == complete.model_.threshold).all()
+    assert np.abs(resumed.model_.leaf_values - complete.model_.leaf_values).max() < 2.0**-12
+    assert (resumed.model_.left_fraction == complete.model_.left_fraction).all()
     # Only the tables that were missing were trained: two of five.
-    assert 0 < grown.report_.rounds < whole.report_.rounds / 2
+    assert 0 < resumed.report_.rounds < complete.report_.rounds / 2
 
 
-def test_it_may_be_asked_for_at_the_second_fit() -> None:
-    X, y = rows(PrivetRegressor)
+def test_warm_start_can_be_set_before_the_second_fit() -> None:
+    X, y = make_rows(PrivetRegressor)
     fitted = PrivetRegressor(protocol="plain", tables=3, **SMALL).fit(X, y)
     fitted.set_params(tables=5, warm_start=True).fit(X, y)
-    assert fitted.model_ == at_once(PrivetRegressor, protocol="plain").model_
+    assert fitted.model_ == fit_at_once(PrivetRegressor, protocol="plain").model_
 
 
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
-def test_as_many_tables_are_nothing_to_do(protocol: str) -> None:
-    X, y = rows(PrivetRegressor)
+def test_fit_with_the_same_tables_does_nothing(protocol: str) -> None:
+    X, y = make_rows(PrivetRegressor)
     fitted = PrivetRegressor(protocol=protocol, tables=2, warm_start=True, **SMALL).fit(X, y)
     model, report = fitted.model_, fitted.report_
     fitted.fit(X, y)
@@ -115,37 +117,37 @@ CHANGES: list[tuple[Change, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "complaint"), CHANGES)
-def test_nothing_but_more_tables_may_change(change: Change, complaint: str) -> None:
-    """And the model that is there stays as it was: it predicts and goes on."""
-    X, y = rows(PrivetRegressor)
+@pytest.mark.parametrize(("change", "message"), CHANGES)
+def test_other_changes_are_rejected(change: Change, message: str) -> None:
+    """The existing model is unchanged: it predicts, and training can resume."""
+    X, y = make_rows(PrivetRegressor)
     fitted = PrivetRegressor(protocol="plain", tables=3, warm_start=True, **SMALL).fit(X, y)
     params, expected = fitted.get_params(), fitted.predict(X)
     fitted.set_params(tables=5)
-    with pytest.raises(ParameterError, match=complaint):
+    with pytest.raises(ParameterError, match=message):
         change(fitted, X, y)
     assert (fitted.predict(X) == expected).all()
     fitted.set_params(**{**params, "tables": 5}).fit(X, y)
-    assert fitted.model_ == at_once(PrivetRegressor, protocol="plain").model_
+    assert fitted.model_ == fit_at_once(PrivetRegressor, protocol="plain").model_
 
 
-def test_classes_may_not_change() -> None:
-    X, y = rows(PrivetClassifier)
+def test_changed_classes_are_rejected() -> None:
+    X, y = make_rows(PrivetClassifier)
     fitted = PrivetClassifier(protocol="plain", tables=3, warm_start=True, **SMALL).fit(X, y)
     with pytest.raises(ParameterError, match=r"labels is \('no', 'yes'\)"):
         fitted.set_params(tables=5).fit(X, np.where(y > 0, "yes", "no"))
     assert fitted.classes_.tolist() == [0, 1]
 
 
-def test_a_model_that_was_validated_does_not_go_on() -> None:
-    X, y = rows(PrivetRegressor)
+def test_validated_model_does_not_resume() -> None:
+    X, y = make_rows(PrivetRegressor)
     fitted = PrivetRegressor(protocol="plain", tables=3, **SMALL).fit(X, y, eval_set=(X, y))
     with pytest.raises(ParameterError, match=f"trained on {2 * N} rows"):
         fitted.set_params(tables=5, warm_start=True).fit(X, y)
 
 
-def test_a_loaded_model_does_not_go_on(tmp_path: Any) -> None:
-    X, y = rows(PrivetRegressor)
+def test_loaded_model_does_not_resume(tmp_path: Any) -> None:
+    X, y = make_rows(PrivetRegressor)
     fitted = PrivetRegressor(protocol="plain", tables=3, warm_start=True, **SMALL).fit(X, y)
     save_model(fitted, tmp_path / "model.json")
     loaded = load_model(tmp_path / "model.json")
@@ -156,8 +158,8 @@ def test_a_loaded_model_does_not_go_on(tmp_path: Any) -> None:
     assert (loaded.predict(X) == fitted.predict(X)).all()
 
 
-def test_on_shares_the_cost_of_going_on_is_as_estimated() -> None:
-    X, y = rows(PrivetRegressor)
+def test_cost_of_resuming_is_as_estimated() -> None:
+    X, y = make_rows(PrivetRegressor)
     parties = [
         bucket_columns(name, [f"{name}{i}" for i in range(2)], part, 8)
         for name, part in (("a", X.T[:2]), ("b", X.T[2:]))

@@ -1,4 +1,4 @@
-"""Monotone constraints as estimators and `privet simulate` take them."""
+"""Monotone constraints of estimators and of `privet simulate`."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def diabetes() -> tuple[pd.DataFrame, pd.Series]:
     return data.data, data.target
 
 
-def rises(estimator: Any, X: pd.DataFrame, column: str) -> np.ndarray:
-    """Predict rows whose one column grows, from a missing value on; return the differences."""
+def compute_differences(estimator: Any, X: pd.DataFrame, column: str) -> np.ndarray:
+    """Predict rows with increasing values of one column, missing first; return the differences."""
     grid = [np.nan, *np.linspace(X[column].min() - 1, X[column].max() + 1, 60)]
-    found = []
+    predictions = []
     for value in grid:
         rows = X.iloc[:40].copy()
         rows[column] = value
-        found.append(
+        predictions.append(
             estimator.predict_proba(rows)[:, 1]
             if hasattr(estimator, "predict_proba")
             else estimator.predict(rows)
         )
-    return np.diff(found, axis=0)
+    return np.diff(predictions, axis=0)
 
 
 @pytest.mark.parametrize("protocol", ["masked", "plain"])
@@ -44,24 +44,24 @@ def rises(estimator: Any, X: pd.DataFrame, column: str) -> np.ndarray:
     "constraints",
     [{"bmi": -1, "s5": 1}, {2: -1, np.int64(8): 1}, [0, 0, -1, 0, 0, 0, 0, 0, 1, 0]],
 )
-def test_a_regressor(
+def test_regressor(
     diabetes: tuple[pd.DataFrame, pd.Series], protocol: str, constraints: Any
 ) -> None:
-    """By name, by position, and for every column; bmi against what the data say."""
+    """Constraints by name, by position, and for every column; that of bmi contradicts the data."""
     X, y = diabetes
     free = PrivetRegressor(protocol=protocol, **OPTIONS).fit(X, y)
-    assert (rises(free, X, "bmi") > 0).any()
+    assert (compute_differences(free, X, "bmi") > 0).any()
     fitted = clone(PrivetRegressor(protocol=protocol, monotone_constraints=constraints, **OPTIONS))
     fitted.fit(X, y)
-    assert (rises(fitted, X, "bmi") <= 0).all()
-    assert (rises(fitted, X, "s5") >= 0).all()
-    assert (rises(fitted, X, "s5") > 0).any()
+    assert (compute_differences(fitted, X, "bmi") <= 0).all()
+    assert (compute_differences(fitted, X, "s5") >= 0).all()
+    assert (compute_differences(fitted, X, "s5") > 0).any()
 
 
-def test_a_classifier_of_several_tables(
+def test_classifier_with_a_partition(
     diabetes: tuple[pd.DataFrame, pd.Series], tmp_path: Path
 ) -> None:
-    """A partition that puts columns in another order; and a file."""
+    """With a partition that reorders the columns, and with a saved estimator."""
     X, y = diabetes
     partition = [["s5", "age", "s1"], [name for name in X if name not in ("s5", "age", "s1")]]
     estimator = PrivetClassifier(
@@ -69,14 +69,14 @@ def test_a_classifier_of_several_tables(
     )
     estimator.fit(X, y > y.median())
     for column in ("bmi", "s5"):
-        assert (rises(estimator, X, column) <= 0).all()
+        assert (compute_differences(estimator, X, column) <= 0).all()
     save_model(estimator, tmp_path / "model")
     loaded = load_model(tmp_path / "model")
     assert loaded.monotone_constraints == {"bmi": -1, "s5": -1}
 
 
 @pytest.mark.parametrize(
-    ("constraints", "words"),
+    ("constraints", "message"),
     [
         ({"height": 1}, "there is no column 'height'"),
         ({12: 1}, "there is no column 12"),
@@ -86,15 +86,17 @@ def test_a_classifier_of_several_tables(
         ("bmi", "give 1, -1 or 0 for each of 10 columns"),
     ],
 )
-def test_what_estimators_refuse(
-    diabetes: tuple[pd.DataFrame, pd.Series], constraints: Any, words: str
+def test_estimators_reject_invalid_constraints(
+    diabetes: tuple[pd.DataFrame, pd.Series], constraints: Any, message: str
 ) -> None:
     X, y = diabetes
-    with pytest.raises(ParameterError, match=words):
+    with pytest.raises(ParameterError, match=message):
         PrivetRegressor(monotone_constraints=constraints, **OPTIONS).fit(X, y)
 
 
-def test_categories_and_several_classes(diabetes: tuple[pd.DataFrame, pd.Series]) -> None:
+def test_categories_and_several_classes_are_rejected(
+    diabetes: tuple[pd.DataFrame, pd.Series],
+) -> None:
     X, y = diabetes
     X = X.assign(town=pd.Categorical(np.where(X["age"] > 0, "Ulm", "Bonn")))
     with pytest.raises(ParameterError, match="column 'town' holds categories"):
@@ -129,7 +131,7 @@ def test_simulate(table: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "words"),
+    ("typed", "message"),
     [
         ("bmi", "'bmi' is not a column and 1 or -1, as income=1"),
         ("bmi=2", "'bmi=2' is not a column and 1 or -1"),
@@ -137,11 +139,11 @@ def test_simulate(table: Path, tmp_path: Path) -> None:
         ("town=1", "monotone: column 'town' holds categories"),
     ],
 )
-def test_what_simulate_refuses(table: Path, typed: str, words: str) -> None:
-    assert words in str(simulate(table, "--monotone", typed).exception)
+def test_simulate_rejects_invalid_constraints(table: Path, typed: str, message: str) -> None:
+    assert message in str(simulate(table, "--monotone", typed).exception)
 
 
-def test_a_comparison_has_none(table: Path) -> None:
+def test_comparison_does_not_support_constraints(table: Path) -> None:
     compared = CliRunner().invoke(
         app, ["simulate", "--data", str(table), "--compare", "--monotone", "bmi=1"]
     )

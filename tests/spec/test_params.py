@@ -1,4 +1,4 @@
-"""There is one list of hyper-parameters: whoever takes some takes these, with these defaults."""
+"""Jobs, estimators and commands accept the same hyper-parameters with the same defaults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULTS = {
     name: field.default for name, field in Params.model_fields.items() if name not in LEARNED
 }
 ESTIMATORS = (PrivetClassifier, PrivetRegressor)
-# For every hyper-parameter, another value than its default.
+# For each hyper-parameter a value that is not its default.
 OTHERS: dict[str, Any] = {
     "tables": 3,
     "depth": 2,
@@ -42,8 +42,8 @@ OTHERS: dict[str, Any] = {
 }
 
 
-def test_the_list() -> None:
-    """Literally, so that a default does not change unnoticed."""
+def test_names_and_defaults() -> None:
+    """Fixed values, so that no default changes unnoticed."""
     assert DEFAULTS == {
         "tables": 50,
         "depth": 5,
@@ -70,40 +70,42 @@ def test_the_list() -> None:
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_estimators_have_it(estimator: Any) -> None:
-    own: dict[str, Any] = {"protocol": "masked", "partition": 4, "cuts": None, "dealers": 1}
-    own |= {"monotone_constraints": None, "verbose": False, "random_state": None}
-    own |= {"importance_type": "split", "warm_start": False}
+def test_estimators_accept_all_hyper_parameters(estimator: Any) -> None:
+    others: dict[str, Any] = {"protocol": "masked", "partition": 4, "cuts": None, "dealers": 1}
+    others |= {"monotone_constraints": None, "verbose": False, "random_state": None}
+    others |= {"importance_type": "split", "warm_start": False}
     if estimator is PrivetClassifier:
-        own["class_weight"] = None
+        others["class_weight"] = None
     parameters = inspect.signature(estimator).parameters
-    assert {name: p.default for name, p in parameters.items()} == {**own, **DEFAULTS}
+    assert {name: p.default for name, p in parameters.items()} == {**others, **DEFAULTS}
     assert {p.kind for p in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
-    assert estimator().get_params() == {**own, **DEFAULTS}
-    assert estimator(**OTHERS).get_params() == {**own, **OTHERS}
+    assert estimator().get_params() == {**others, **DEFAULTS}
+    assert estimator(**OTHERS).get_params() == {**others, **OTHERS}
     with pytest.raises(TypeError, match="colour"):
         estimator(colour=1)
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_estimators_train_with_it(estimator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What reaches the training is what was given, and the defaults for the rest."""
-    given: list[Params] = []
+def test_estimators_pass_hyper_parameters_to_training(
+    estimator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training receives the given values, and the defaults of all others."""
+    received: list[Params] = []
 
-    class EnoughError(Exception):
+    class StopTraining(Exception):  # noqa: N818
         pass
 
     def stop(_: object, __: object, params: Params, *___: object, **____: object) -> None:
-        given.append(params)
-        raise EnoughError
+        received.append(params)
+        raise StopTraining
 
     monkeypatch.setattr("privet.estimators.base.fit_parties", stop)
     X, y = np.arange(12.0).reshape(6, 2), [0, 1, 0, 1, 1, 1]
     for chosen in ({}, OTHERS, {"tables": np.int64(3), "l2": 2, "base_score": np.float32(0.5)}):
-        with pytest.raises(EnoughError):
+        with pytest.raises(StopTraining):
             estimator(**chosen).fit(X, y)
     task = "classification" if estimator is PrivetClassifier else "regression"
-    assert given == [
+    assert received == [
         Params(task=task),
         Params(task=task, **OTHERS),
         Params(task=task, tables=3, l2=2.0, base_score=0.5),
@@ -111,74 +113,74 @@ def test_estimators_train_with_it(estimator: Any, monkeypatch: pytest.MonkeyPatc
 
 
 def options() -> dict[str, Any]:
-    """The options of `privet simulate`, by name."""
+    """Return the options of `privet simulate`, by name."""
     return {option.name: option for option in import_command("simulate").params}
 
 
-def test_simulate_has_it() -> None:
-    own = inspect.signature(simulate).parameters.keys() - DEFAULTS.keys() - {"context"}
-    found = options()
-    assert found.keys() == own | DEFAULTS.keys()
+def test_simulate_has_an_option_for_each_hyper_parameter() -> None:
+    others = inspect.signature(simulate).parameters.keys() - DEFAULTS.keys() - {"context"}
+    by_name = options()
+    assert by_name.keys() == others | DEFAULTS.keys()
     for name, default in DEFAULTS.items():
-        option = found[name]
+        option = by_name[name]
         assert option.default == default, name
         assert option.opts == ["--" + name.replace("_", "-")]
         if name != "seed":  # which also chooses the test rows
             assert option.help == Params.model_fields[name].description
         assert not option.required
-    assert found["data"].opts == ["--data"]
-    assert not found["data"].required  # a query does as well
-    assert found["id_"].opts == ["--id"]
-    assert found["protocol"].default == "masked"
-    for name in own:
-        assert found[name].help, name
+    assert by_name["data"].opts == ["--data"]
+    assert not by_name["data"].required  # a query is an alternative
+    assert by_name["id_"].opts == ["--id"]
+    assert by_name["protocol"].default == "masked"
+    for name in others:
+        assert by_name[name].help, name
     shown = CliRunner().invoke(app, ["simulate", "--help"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0
     for internal in ("typing", "Annotated", "FieldInfo", "None"):
         assert internal not in shown.output
 
 
-def test_simulate_passes_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[Experiment] = []
+def test_simulate_passes_hyper_parameters_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    received: list[Experiment] = []
 
     def stop(experiment: Experiment, *_: object) -> None:
-        given.append(experiment)
+        received.append(experiment)
         raise typer.Exit
 
     monkeypatch.setattr("privet.cli.simulate.run", stop)
     command: Any = typer.main.get_command(app)
-    spelled = [f"--{name.replace('_', '-')}={value}" for name, value in OTHERS.items()]
-    for arguments in ([], spelled):
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in OTHERS.items()]
+    for arguments in ([], given):
         command(["simulate", "--data=breast-cancer", *arguments], standalone_mode=False)
-    assert [experiment.params for experiment in given] == [DEFAULTS, OTHERS]
+    assert [experiment.params for experiment in received] == [DEFAULTS, OTHERS]
     for name, value in OTHERS.items():
-        assert type(given[1].params[name]) is type(value), name
+        assert type(received[1].params[name]) is type(value), name
 
 
 def job(**params: Any) -> Job:
-    contacts = [{"address": f"127.0.0.1:{7400 + k}", "fingerprint": f"{k:064x}"} for k in range(3)]
+    peers = [{"address": f"127.0.0.1:{7400 + k}", "fingerprint": f"{k:064x}"} for k in range(3)]
     return Job.parse(
         {
             "name": "churn",
             "task": "regression",
             "params": params,
-            "dealer": contacts[0],
+            "dealer": peers[0],
             "participants": [
-                {"name": "bank", "role": "active", **contacts[1]},
-                {"name": "shop", **contacts[2]},
+                {"name": "bank", "role": "active", **peers[1]},
+                {"name": "shop", **peers[2]},
             ],
         }
     )
 
 
-def test_a_job_has_it() -> None:
+def test_job_accepts_all_hyper_parameters() -> None:
     assert job().make_params() == Params(task="regression")
     assert job(**OTHERS).make_params() == Params(task="regression", **OTHERS)
     for name, value in OTHERS.items():
-        rest = {"validation": 0.5} if name == "patience" else {}
-        changed = job(**rest, **{name: value})
+        required = {"validation": 0.5} if name == "patience" else {}
+        changed = job(**required, **{name: value})
         assert changed.list_digest_settings()[name] == value
-        assert (changed.digest == job(**rest).digest) == (name in ("tables", "patience"))
+        assert (changed.digest == job(**required).digest) == (name in ("tables", "patience"))
     assert job().list_digest_settings().items() >= {"task": "regression", **DEFAULTS}.items()
     with pytest.raises(ParameterError, match=r"params\.colour: is not known"):
         job(colour=1)
@@ -186,36 +188,36 @@ def test_a_job_has_it() -> None:
         job(task="regression")
 
 
-def test_an_experiment_has_it() -> None:
+def test_experiment_accepts_all_hyper_parameters() -> None:
     few = {**OTHERS, "tables": 1}
     experiment = Experiment(data="breast-cancer", n_parties=2, protocol="plain", params=few)
     _, report = run(experiment)
     assert report.params == Params(task="classification", **few)
 
 
-def test_a_function_that_takes_them_spells_them_out() -> None:
-    """Its own parameters first, then the list; called, it takes what it is given."""
+def test_decorated_function_names_all_hyper_parameters() -> None:
+    """The declared parameters come first, then the list; a call passes its arguments on."""
 
     @with_hyper_parameters(lambda field: str(field.annotation))
-    def function(own: int, *, other: str = "x", **params: Any) -> dict[str, Any]:
-        return {"own": own, "other": other, **params}
+    def function(first: int, *, other: str = "x", **params: Any) -> dict[str, Any]:
+        return {"first": first, "other": other, **params}
 
     signature = inspect.signature(function)
-    assert list(signature.parameters) == ["own", "other", *DEFAULTS]
+    assert list(signature.parameters) == ["first", "other", *DEFAULTS]
     assert {n: p.default for n, p in signature.parameters.items() if n in DEFAULTS} == DEFAULTS
     assert function.__annotations__["tables"] == str(int)
     assert "params" not in function.__annotations__
-    assert function(1, l2=2.0) == {"own": 1, "other": "x", "l2": 2.0}
+    assert function(1, l2=2.0) == {"first": 1, "other": "x", "l2": 2.0}
 
 
 @pytest.mark.parametrize("task", list(OBJECTIVES))
-def test_an_objective_comes_with_the_task(task: str) -> None:
+def test_task_determines_objective(task: str) -> None:
     assert Params(task=task).objective is OBJECTIVES[task]
     params = Params(task=task, depth=3, buckets=8)
     assert (params.n_leaves, params.max_cut_count) == (8, 7)
 
 
-def test_an_unknown_task_is_quoted_and_cut() -> None:
+def test_unknown_task_is_quoted_and_truncated() -> None:
     with pytest.raises(ParameterError, match="task: 'ranking' is none of regression, classif"):
         Params(task="ranking")
     with pytest.raises(ParameterError) as caught:

@@ -1,4 +1,4 @@
-"""Weights as trainings take them."""
+"""Sample weights and class weights."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from privet.spec.sampling import (
 
 @pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
 def test_weights_are_relative(scale: float) -> None:
-    found = normalise_weights(np.array([1.0, 0.0, 3.0]) * scale)
-    assert found == pytest.approx([0.75, 0.0, 2.25])
+    normalised = normalise_weights(np.array([1.0, 0.0, 3.0]) * scale)
+    assert normalised == pytest.approx([0.75, 0.0, 2.25])
 
 
 @pytest.mark.parametrize(
-    ("weight", "complaint"),
+    ("weight", "message"),
     [
         ([1.0, -1.0], r"weight of row 2 is -1; .* 0 or more, and finite \(1 of 2 are not\)"),
         ([np.nan, 1.0], "weight of row 1 is nan"),
@@ -32,29 +32,29 @@ def test_weights_are_relative(scale: float) -> None:
         ([1.0] + [0.0] * MAX_SAMPLE_WEIGHT, "row 1 is 4,097 times the mean, .* up to 4,096 times"),
     ],
 )
-def test_weights_that_cannot_be_used(weight: list[float], complaint: str) -> None:
-    with pytest.raises(DataError, match=complaint):
+def test_invalid_weights_are_rejected(weight: list[float], message: str) -> None:
+    with pytest.raises(DataError, match=message):
         normalise_weights(np.array(weight))
 
 
-def test_the_largest_weight_can_be_used() -> None:
-    found = normalise_weights(np.array([1.0] + [0.0] * (MAX_SAMPLE_WEIGHT - 1)))
-    assert found.max() == MAX_SAMPLE_WEIGHT
+def test_largest_weight_is_accepted() -> None:
+    normalised = normalise_weights(np.array([1.0] + [0.0] * (MAX_SAMPLE_WEIGHT - 1)))
+    assert normalised.max() == MAX_SAMPLE_WEIGHT
 
 
 @pytest.mark.parametrize(
-    ("label", "weight", "classes", "complaint"),
+    ("label", "weight", "classes", "message"),
     [
         ([0, 1, 1], [0, 1, 1], 2, "without rows that have the weight 0, .* a single class"),
         ([0, 1, 2], [1, 1, 0], 3, "without rows that have the weight 0, no row of 2 has .* 2"),
         ([0, 1, 0], [1, 0, 0], 2, "training needs at least 2 samples"),
     ],
 )
-def test_a_class_whose_rows_do_not_count(
-    label: list[float], weight: list[float], classes: int, complaint: str
+def test_class_without_weight_is_rejected(
+    label: list[float], weight: list[float], classes: int, message: str
 ) -> None:
     objective = create_objective("classification", classes)
-    with pytest.raises(DataError, match=complaint):
+    with pytest.raises(DataError, match=message):
         check_and_normalise_weights(
             np.array(weight, dtype=float), np.array(label, dtype=float), objective
         )

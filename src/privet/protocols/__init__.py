@@ -1,1 +1,1 @@
-"""The protocol suites: what a training and an inference do on shares."""
+"""The protocols of secure training and inference on shares: `masked` and `paper`."""

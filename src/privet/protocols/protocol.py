@@ -23,39 +23,39 @@ from privet.runtime.workers import Command, WorkerHandle
 from privet.spec.plan import CutDisclosure, Plan, Shard
 
 ScoresCallback = Callable[[int, npt.NDArray[np.uint64]], None]
-"""Keeps our share of the scores after so many tables, to go on from there."""
+"""Stores the local share of the scores after a number of tables, from which training can resume."""
 
 
 class ShardWorker(ABC):
-    """The rows of one shard, and whoever works on them."""
+    """The worker that computes on the rows of one shard."""
 
     @abstractmethod
     def restore_scores(self, scores: npt.NDArray[np.uint64]) -> None:
-        """Go on with the scores that an earlier training ended with."""
+        """Resume from the scores at the end of an earlier training run."""
 
     @abstractmethod
     def execute(self, command: Command) -> list[Share]:
-        """Do something, and return the shares that were asked for."""
+        """Execute a command and return the requested shares."""
 
     @abstractmethod
     def end_table(self) -> None:
-        """Leave the step of a table, when there is no more to do."""
+        """Leave the step of a table after its last command."""
 
 
 @dataclass(frozen=True, repr=False)
 class ProtocolInput:
-    """What one participant brings to a training; the dealer brings nothing."""
+    """The inputs of one participant to a training run; those of the dealer are empty."""
 
     buckets: dict[int, BucketArray] = field(default_factory=dict)
-    """The bucket of every row in each of its own features, by feature."""
+    """The bucket of every row in each local feature, by feature."""
     target: FloatArray | None = None
-    """At the active participant, what its label makes of the outputs: (K, n_rows)."""
+    """At the label holder, the target of each output: (K, n_rows)."""
     sample_weight: FloatArray | None = None
-    """There, where samples have weights: (n_samples,), in means."""
+    """At the label holder, the weights of samples in multiples of their mean: (n_samples,)."""
     initial_scores: FloatArray | None = None
-    """At the active participant, the scores that all samples start from: (K,)."""
+    """At the label holder, the initial scores of all samples: (K,)."""
     min_gain: float | None = None
-    """At the active participant, what a test must gain, in the unit that its label is shared in."""
+    """At the label holder, the least gain of a split, in the unit that its label is shared in."""
     indicator_cache: IndicatorCache | None = None
     """Where masked indicators are kept, if they are."""
 
@@ -70,70 +70,70 @@ CAPABILITIES = {
     "keep_indicators": ("supports_cached_indicators", "publishes none"),
     "shards": ("supports_shards", "has no workers"),
 }
-"""What can be asked of a training that not every suite does: what it says of that, and what is said
-of one that does not."""
+"""The settings that not every protocol supports: the attribute of the protocol that says whether it
+does, and the words of the error if it does not."""
 
 
 @dataclass(frozen=True)
 class TrainedTable:
-    """What one participant has of a trained table. The dealer has its shapes."""
+    """The part of a trained table that one participant has. The dealer has its shapes."""
 
     features: IndexArray
-    """Which feature each level tests: (depth,)."""
+    """The feature of each level's split: (depth,)."""
     buckets: IndexArray
-    """The last bucket that passes, for tests of our own features; -1 for the others: (depth,).
+    """The last bucket that goes left, for splits of local features; -1 for the others: (depth,).
 
-    Where a level tests nothing, the first feature's last bucket, at everybody."""
+    For a level that does not split, all participants have the last bucket of the first feature."""
     leaf_values: Share
-    """Our share of the leaf values: (K, 2^depth)."""
+    """The local share of the leaf values: (K, 2^depth)."""
     loss: Share | None = None
-    """Our share of the mean squared residual before this table, if all agreed to reveal it."""
+    """The local share of the mean squared residual before this table, if it is to be revealed."""
     gains: FloatArray | None = None
-    """At the label's holder, what each level gains, in the unit that the label is shared in, if all
-    agreed to reveal that: (depth,)."""
+    """At the label holder, the gain of each level in the unit that the label is shared in, if gains
+    are revealed: (depth,)."""
 
 
 @dataclass(frozen=True)
 class AppliedSplits:
-    """The tests of some tables, as one participant knows them, applied to some samples."""
+    """The splits of some tables that one participant knows, applied to some samples."""
 
     shape: tuple[int, int, int]
     """(tables, depth, n_samples)."""
     owners: IndexArray | None
-    """Who owns each test, (tables, depth); None at the dealer, which does not know."""
+    """The owner of each split, (tables, depth); None at the dealer, which does not know it."""
     goes_right: BucketArray | None
-    """1 where a sample fails one of our own tests, (tables, depth, n_samples); None at the
+    """1 where a sample goes right in a local split, (tables, depth, n_samples); None at the
     dealer."""
 
 
 @dataclass(frozen=True)
 class SharedContributions:
-    """Shares of what features contribute to scores, by table and leaf. The dealer has shapes."""
+    """Shares of feature contributions to scores, by table and leaf. The dealer has shapes."""
 
     contributions: Share
-    """Of each level's feature, at every leaf: (tables, K, depth, 2^depth)."""
+    """The contribution of each level's feature, at every leaf: (tables, K, depth, 2^depth)."""
     means: Share
-    """Of each table, over all training rows: (tables, K)."""
+    """The mean of each table over all training rows: (tables, K)."""
 
 
 @dataclass(frozen=True)
 class SplitGroups:
-    """Groups of tests, by what their contributions are added up for."""
+    """Groups of splits whose contributions are added up."""
 
     count: int
     of_splits: IndexArray | None
-    """Which group each test is in, (tables, depth); None at the dealer, which does not know."""
+    """The group of each split, (tables, depth); None at the dealer, which does not know it."""
 
 
 RIGHT_FRACTION_BITS = 24
-"""Fraction bits of the chance that a test fails."""
+"""Fraction bits of the fraction of rows that go right."""
 
 
 class SecureProtocol(ABC):
-    """One training, as one participant or the dealer takes part in it."""
+    """One training run, at one participant or the dealer."""
 
     encoding: ClassVar[FixedPoint]
-    """How leaf values, over Z64, and scores are encoded."""
+    """The encoding of leaf values, over Z64, and of scores."""
     supports_training_loss: ClassVar[bool] = False
     """Whether it can reveal the training loss."""
     supports_weights: ClassVar[bool] = False
@@ -141,21 +141,21 @@ class SecureProtocol(ABC):
     supports_validation: ClassVar[bool] = False
     """Whether it can compute the loss on validation rows."""
     supports_monotone: ClassVar[bool] = False
-    """Whether scores can be kept from falling or rising as features grow."""
+    """Whether it can enforce monotone constraints."""
     supports_gain: ClassVar[bool] = False
-    """Whether it can reveal what levels gain."""
+    """Whether it can reveal the gains of levels."""
     has_single_output: ClassVar[bool] = False
-    """Whether it learns one score a sample alone: a number, or one of two classes."""
+    """Whether it learns only one score a sample: of a regression or of two classes."""
     supports_explanations: ClassVar[bool] = False
-    """Whether it can derive what features contribute to scores."""
+    """Whether it can derive feature contributions to scores."""
     supports_replicated_dealers: ClassVar[bool] = False
-    """Whether three dealers can deal for it, none of whom knows a mask."""
+    """Whether it can run with three dealers, none of which knows a mask."""
     supports_shards: ClassVar[bool] = False
-    """Whether rows can be in shards, each with workers of its own."""
+    """Whether rows can be in shards, each with its own worker group."""
     supports_cached_indicators: ClassVar[bool] = False
     """Whether it publishes masked indicators, which can be kept for another training."""
     cut_disclosures: ClassVar[tuple[CutDisclosure, ...]] = ("hidden",)
-    """What may be told of the numbers of cuts; the first, unless a job says otherwise."""
+    """The supported disclosures of cut counts; the first is the default."""
 
     def __init__(
         self,
@@ -164,21 +164,21 @@ class SecureProtocol(ABC):
         data: ProtocolInput,
         workers: Sequence[WorkerHandle] = (),
     ) -> None:
-        """Take part with some data; with workers, if the plan has rows in shards."""
+        """Set up with local inputs, and with workers if the plan has shards."""
         self.runtime = runtime
         self.plan = plan
         self.data = data
 
     @classmethod
     def settle_plan(cls, plan: Plan, n_parties: int) -> Plan:
-        """Return a plan that has masks; raise an InputError if the protocol cannot do it."""
+        """Return the plan with its masks chosen; raise InputError if it is not supported."""
         plan = cls.choose_masks(plan, n_parties)
         cls.check_plan(plan)
         return plan
 
     @classmethod
     def choose_masks(cls, plan: Plan, n_parties: int) -> Plan:
-        """Return the plan with its masks, where terms leave them to the protocol."""
+        """Return the plan with its masks, which the protocol chooses if `masks = "auto"`."""
         if plan.params.masks == "lattice":
             raise ParameterError(
                 f"masks: {cls.__name__} has uniform ones alone: leave it out, or use another "
@@ -189,16 +189,16 @@ class SecureProtocol(ABC):
     @classmethod
     @abstractmethod
     def check_plan(cls, plan: Plan) -> None:
-        """Raise an InputError if the protocol cannot do what is planned."""
+        """Raise InputError if the protocol does not support the plan."""
 
     @classmethod
     @abstractmethod
     def estimate_memory(cls, plan: Plan) -> int:
-        """Return about how many bytes of memory a participant needs."""
+        """Return an estimate of the memory that a participant needs, in bytes."""
 
     @classmethod
     def compute_label_stretch(cls, plan: Plan) -> Fraction:
-        """Return what a label in a unit of its own is multiplied with, before it is shared."""
+        """Return the factor on a normalised label before it is shared."""
         return Fraction(1)
 
     @classmethod
@@ -208,39 +208,39 @@ class SecureProtocol(ABC):
 
     @classmethod
     def count_multiplications(cls, plan: Plan) -> int:
-        """Return how many products of numbers a participant's dense work on a table takes."""
+        """Return the number of multiplications of a participant's matrix products for a table."""
         return 0
 
     @classmethod
     @abstractmethod
     def list_public_constants(cls, plan: Plan) -> dict[str, object]:
-        """Return every public number that multiplies a share, scales it or decides a shape.
+        """Return all public numbers that multiply or scale a share or determine a shape.
 
-        By what they are for, as integers, strings and lists of these: all compare digests of them
-        before they start, since one that differs at one participant makes noise of everything.
+        They are integers, strings and lists of these, by purpose. All participants compare digests
+        of them before training: a single deviating number would turn every result into noise.
         """
 
     @abstractmethod
     def setup(self) -> None:
-        """Share what stays the same for all tables."""
+        """Share the values that are the same for all tables."""
 
     @abstractmethod
     def train_table(self, number: int) -> TrainedTable:
-        """Train one more table after so many, and add its leaf values to the samples' scores."""
+        """Train table `number`, from 0, and add its leaf values to the samples' scores."""
 
     @abstractmethod
     def snapshot_scores(self) -> npt.NDArray[np.uint64]:
-        """Return our share of the scores of all rows, (K, n_rows), to go on from later.
+        """Return the local share of the scores of all rows, (K, n_rows), to resume from.
 
-        Those of rows that workers work on are kept by these, and are not among them.
+        With shards each worker stores the scores of its rows, and the result contains none.
         """
 
     @abstractmethod
     def restore_scores(self, scores: npt.NDArray[np.uint64]) -> None:
-        """Go on, after `setup`, with the scores that an earlier training ended with."""
+        """Resume, after `setup`, from the scores at the end of an earlier training run."""
 
     def decode_loss(self, revealed: RingArray) -> float:
-        """Return the mean squared residual that a table's revealed loss stands for."""
+        """Decode a table's revealed loss: the mean squared residual."""
         raise AssertionError(f"{type(self).__name__} reveals no loss")
 
     def compute_validation_loss(self) -> Share:
@@ -248,7 +248,7 @@ class SecureProtocol(ABC):
         raise AssertionError(f"{type(self).__name__} has no validation rows")
 
     def decode_validation_loss(self, revealed: RingArray) -> float:
-        """Return the mean loss that such a number stands for, in the unit of what is shared."""
+        """Decode a revealed mean loss on validation rows, in the unit of the shared label."""
         raise AssertionError(f"{type(self).__name__} has no validation rows")
 
     @classmethod
@@ -260,15 +260,15 @@ class SecureProtocol(ABC):
         data: ProtocolInput,
         on_scores: ScoresCallback | None,
     ) -> ShardWorker:
-        """Return whoever works on the rows of one shard, which `data` are, for its head."""
+        """Return the worker for one shard, whose rows are in `data`."""
         raise AssertionError(f"{cls.__name__} has no workers")
 
     @classmethod
     @abstractmethod
     def infer(cls, runtime: Runtime, splits: AppliedSplits, leaf_values: Share) -> Share:
-        """Return a share of what tables, (tables, K, 2^depth), add to the scores: (K, N).
+        """Return a share of the scores, (K, N), that leaf values (tables, K, 2^depth) add up to.
 
-        In the ring that the leaf values are in.
+        The scores are over the ring of the leaf values.
         """
 
     @classmethod
@@ -279,11 +279,11 @@ class SecureProtocol(ABC):
         right_fractions: Share,
         features: IndexArray | None,
     ) -> SharedContributions:
-        """Derive what the feature of each test contributes, from leaf values: (tables, K, 2^depth).
+        """Derive the contributions of each split's feature from leaf values, (tables, K, 2^depth).
 
-        `right_fractions` are those of failing a test, given the outcomes of earlier levels, with
-        RIGHT_FRACTION_BITS over Z32: (tables, 2^depth - 1), level by level. `features` are those
-        tested, (tables, depth); None at the dealer, which does not know.
+        `right_fractions` are the fractions of rows that go right, given the outcomes of earlier
+        levels, with RIGHT_FRACTION_BITS over Z32: (tables, 2^depth - 1), level by level. `features`
+        are those of the splits, (tables, depth); None at the dealer, which does not know them.
         """
         raise AssertionError(f"{cls.__name__} derives no contributions")
 
@@ -296,7 +296,7 @@ class SecureProtocol(ABC):
         contributions: Share,
         groups: SplitGroups,
     ) -> tuple[Share, Share]:
-        """Return what `infer` returns, and what groups of tests contribute to it: (G, K, N).
+        """Return the result of `infer`, and the contributions of groups of splits: (G, K, N).
 
         `contributions` are those of `SharedContributions`.
         """
@@ -304,16 +304,16 @@ class SecureProtocol(ABC):
 
     @classmethod
     def sum_absolute_contributions(cls, runtime: Runtime, contributions: Share) -> Share:
-        """Return shares of sums of absolute contributions, (G, K) over Z64: of (G, K, N)."""
+        """Return shares of the row sums of absolute contributions, (G, K, N): (G, K) over Z64."""
         raise AssertionError(f"{cls.__name__} explains nothing")
 
     @classmethod
     def reveal_mean_contributions(
         cls, runtime: Runtime, total: Share, n_samples: int, bits: tuple[int, int], recipient: int
     ) -> FloatArray | None:
-        """Reveal means to one participant, (G, K), from sums over so many samples.
+        """Reveal means, (G, K), of sums over `n_samples` rows to one participant.
 
-        `bits` are fraction bits: those of sums, and those that means keep, or one more.
+        `bits` are the fraction bits of the sums and of the means, which can have one more.
         """
         raise AssertionError(f"{cls.__name__} explains nothing")
 
@@ -322,13 +322,16 @@ def require_capabilities(
     protocol_type: type[SecureProtocol],
     protocol: str,
     requested: Mapping[str, object],
-    where: str = "",
+    prefix: str = "",
 ) -> None:
-    """Raise ParameterError for what is asked, by its key among ABILITIES, and a suite does not."""
-    for key, wanted in requested.items():
-        ability, lack = CAPABILITIES[key]
-        if wanted and not getattr(protocol_type, ability):
-            raise ParameterError(f"{where}{key}: the protocol {protocol} {lack}; use masked")
+    """Raise ParameterError for a requested key of CAPABILITIES that the protocol does not support.
+
+    In the message `prefix` precedes the key.
+    """
+    for key, is_requested in requested.items():
+        capability, lack = CAPABILITIES[key]
+        if is_requested and not getattr(protocol_type, capability):
+            raise ParameterError(f"{prefix}{key}: the protocol {protocol} {lack}; use masked")
 
 
 def share_initial_scores(
@@ -338,14 +341,17 @@ def share_initial_scores(
     shape: tuple[int, int],
     ring: Ring,
 ) -> Share:
-    """Return a share of scores (K, N) that all start alike, from what the label's holder has: (K,).
+    """Return a share of the initial scores (K, N), the same for all samples, from (K,).
 
-    Nobody else knows where, and nothing is sent. To be masked.
+    Nothing is sent: only the label holder knows the values. The share must be masked before it is
+    opened.
     """
-    own = None
+    encoded = None
     if initial_scores is not None:
-        own = np.broadcast_to(encoding.encode(initial_scores).astype(ring.dtype)[:, None], shape)
-    return share_trivially(runtime, own, shape, ring)
+        encoded = np.broadcast_to(
+            encoding.encode(initial_scores).astype(ring.dtype)[:, None], shape
+        )
+    return share_trivially(runtime, encoded, shape, ring)
 
 
 def share_target(
@@ -356,7 +362,7 @@ def share_target(
     shape: tuple[int, int],
     ring: Ring,
 ) -> Share:
-    """Share what scores (K, N) are compared with, which the label's holder has: its first rows."""
+    """Share the label holder's targets for scores (K, N): those of its first N rows."""
     encoded = None
     if target is not None:
         encoded = encoding.encode(target[:, : shape[1]]).astype(ring.dtype)

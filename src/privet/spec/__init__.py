@@ -1,1 +1,1 @@
-"""What all agree on before a training, and what is learned."""
+"""Hyper-parameters, column types and the public plan of a training run."""

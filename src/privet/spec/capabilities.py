@@ -1,4 +1,4 @@
-"""What a protocol can do of what a job says."""
+"""Check that a protocol supports the settings of a job."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from privet.spec.params import Params
 from privet.spec.sampling import check_patience
 
 PROTOCOL_SETTINGS = tuple(key for key in CAPABILITIES if key not in ("validation", "shards"))
-"""Terms of a job that not every protocol has."""
+"""The settings of a job that not every protocol supports."""
 
 
 def check_capabilities(protocol: str, settings: Mapping[str, object], params: Params) -> None:
-    """Raise ValueError for what a protocol has not, or what goes with validation rows alone."""
+    """Raise ValueError for a setting that the protocol, or a run without validation rows, lacks."""
     suite = PROTOCOL_TYPES[protocol]
     require_capabilities(suite, protocol, {key: settings[key] for key in PROTOCOL_SETTINGS})
     require_capabilities(suite, protocol, {"validation": params.validation}, "params.")

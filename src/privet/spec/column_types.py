@@ -1,7 +1,8 @@
-"""What a column holds: numbers, truth values, dates, times, or categories.
+"""Column types: number, boolean, date, time and category.
 
-Whatever it is, its cells are numbers in memory, NaN where they are missing: dates are days since
-1970, times are seconds since then, and a category is its position in a list of texts.
+In memory every cell is a number, and NaN if it is missing. A date is the number of days since 1970,
+a time the number of seconds, and a category its position in a list of strings. A missing value is
+smaller than every cut, so it goes left in every split.
 """
 
 from __future__ import annotations
@@ -21,35 +22,35 @@ _WITH_FORMAT = ("date", "time")
 
 @dataclass(frozen=True)
 class ColumnType:
-    """What a column holds."""
+    """The type of a column."""
 
     name: ColumnTypeName
     date_format: str | None = None
-    """How its dates or times are written, if not as 2020-12-31 or 2020-12-31 23:59:59."""
+    """The format of dates or times; None for 2020-12-31 and 2020-12-31 23:59:59."""
     one_hot: bool = False
-    """Whether each category is to be a feature of its own."""
+    """Whether each category becomes a separate feature."""
 
     @classmethod
     def parse(cls, text: str) -> ColumnType:
-        """Read what an owner declares: a kind's name, or `date FORMAT`, or `one-hot`."""
-        name, _, form = text.strip().partition(" ")
-        if name not in _DECLARABLE_NAMES or (form and name not in _WITH_FORMAT):
+        """Parse a declared type: its name, or `date FORMAT`, or `one-hot`."""
+        name, _, date_format = text.strip().partition(" ")
+        if name not in _DECLARABLE_NAMES or (date_format and name not in _WITH_FORMAT):
             raise ParameterError(
                 f"types: {text!r} is none of {', '.join(_DECLARABLE_NAMES)}; "
                 "a date or a time may have its format, as in 'date %d.%m.%Y'"
             )
-        if form:
-            _check_form(form.strip())
+        if date_format:
+            _check_date_format(date_format.strip())
         if name == ONE_HOT:
             return cls("category", one_hot=True)
-        return cls(name, form.strip() or None)  # type: ignore[arg-type]
+        return cls(name, date_format.strip() or None)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         return self.name if self.date_format is None else f"{self.name} ({self.date_format})"
 
 
-def _check_form(date_format: str) -> None:
-    """Refuse a format that Python or Arrow does not know: cells are read with both."""
+def _check_date_format(date_format: str) -> None:
+    """Refuse a format that Python or Arrow does not know: both parse cells."""
     known = False
     try:
         datetime.strptime("", date_format)
@@ -68,17 +69,17 @@ CATEGORY = ColumnType("category")
 
 @dataclass(frozen=True)
 class ColumnSchema:
-    """What the numbers of a column mean."""
+    """The type and the categories of a column."""
 
     column_type: ColumnType = NUMBER
     categories: tuple[str, ...] = ()
-    """The categories, if it has any: a cell is the position of its own."""
+    """The categories, if the column has any: a cell is the position of its category."""
 
 
 NUMBER_SCHEMA = ColumnSchema()
 
 
 def is_match(name: str, pattern: str) -> bool:
-    """Tell whether a column is the one named, or one of those that a pattern names."""
-    # Brackets are characters like others: columns have them in their names.
+    """Return whether a column has the given name or matches it as a pattern."""
+    # Brackets are ordinary characters: column names contain them.
     return name == pattern or fnmatchcase(name, pattern.replace("[", "[[]"))

@@ -1,6 +1,6 @@
 """Hyper-parameters, which all participants agree on before training.
 
-This is the one list of them, with their defaults: jobs, estimators and commands take it from here.
+This is the only list of them, with their defaults. Jobs, estimators and commands use it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def _known(task: str) -> str:
 MAX_TABLES = 10_000
 TableCount = Annotated[int, Field(ge=1, le=MAX_TABLES)]
 MaskKind = Literal["auto", "uniform", "lattice"]
-"""Of what is summed over rows."""
+"""The masks of values that are summed over rows."""
 Task = Annotated[str, AfterValidator(_known)]
-"""The name of an objective, as jobs and files have it."""
+"""The name of an objective in jobs and files."""
 
 
 class Params(Config):
@@ -128,32 +128,32 @@ class Params(Config):
 
     @property
     def objective(self) -> Objective:
-        """What is learned."""
+        """The objective that is learned."""
         return create_objective(self.task, self.classes)
 
     def compute_initial_scores(
         self, label: FloatArray, sample_weight: FloatArray | None = None
     ) -> FloatArray:
-        """Return the scores that all samples start from: (K,)."""
+        """Return the initial scores of all samples: (K,)."""
         if self.base_score is None:
             return self.objective.compute_initial_scores(label, sample_weight)
         return np.full(self.objective.n_outputs, self.base_score)
 
     @property
     def n_leaves(self) -> int:
-        """2^D: how many leaf values a table has."""
+        """2^D: the leaf values of a table."""
         return 1 << self.depth
 
     @property
     def max_cut_count(self) -> int:
-        """B - 1: how many tests of one feature a level chooses among."""
+        """B - 1: the most candidate splits of one feature."""
         return self.buckets - 1
 
 
 def list_hyper_parameters() -> dict[str, FieldInfo]:
-    """Return the hyper-parameters that are a matter of choice, by name: not what is learned."""
-    learned = ("task", "classes")
-    return {name: field for name, field in Params.model_fields.items() if name not in learned}
+    """Return all hyper-parameters by name, without the task and its classes."""
+    excluded = ("task", "classes")
+    return {name: field for name, field in Params.model_fields.items() if name not in excluded}
 
 
 def with_hyper_parameters(
@@ -162,28 +162,36 @@ def with_hyper_parameters(
 ) -> Callable[[_Function], _Function]:
     """Decorate a function of `**params` so that its signature names every hyper-parameter.
 
-    Readers of signatures, such as scikit-learn and the command line, then see all of them, with
-    their defaults, wherever this list grows. One that the function has as its own stays as it is.
-    So they see the keywords of `also`, another such function, to which the rest is passed on.
+    Code that reads signatures, such as scikit-learn and the command line, then sees all
+    hyper-parameters with their defaults, including new ones. A parameter that the function declares
+    itself stays as it is. The keywords of `also`, another such function that receives the remaining
+    arguments, are added in the same way.
     """
 
     def decorate(function: _Function) -> _Function:
         signature = inspect.signature(function, eval_str=True)
-        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        declared = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
         fields = {k: v for k, v in list_hyper_parameters().items() if k not in signature.parameters}
         if also is not None:
             others = inspect.signature(also).parameters.values()
-            own += [p for p in others if p.kind is p.KEYWORD_ONLY and p.name not in fields]
-        kinds = {name: annotation(field) for name, field in fields.items()}
-        more = [
+            declared += [p for p in others if p.kind is p.KEYWORD_ONLY and p.name not in fields]
+        annotations = {name: annotation(field) for name, field in fields.items()}
+        added = [
             inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[name]
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=annotations[name],
             )
             for name, field in fields.items()
         ]
-        function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
-        hints = {p.name: p.annotation for p in own if p.annotation is not p.empty}
-        function.__annotations__ = {**hints, **kinds, "return": signature.return_annotation}
+        function.__signature__ = signature.replace(parameters=[*declared, *added])  # type: ignore[attr-defined]
+        hints = {p.name: p.annotation for p in declared if p.annotation is not p.empty}
+        function.__annotations__ = {
+            **hints,
+            **annotations,
+            "return": signature.return_annotation,
+        }
         return function
 
     return decorate

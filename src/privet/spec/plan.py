@@ -1,12 +1,7 @@
 """The public plan of a training run: ownership, shards, cut counts and constraints.
 
-A column with few values has fewer cuts than buckets allow, and a federation that knows computes on
-fewer candidates. What it knows by that is about how many values the column has.
-
-A missing value counts as smaller than everything else: it passes every test.
-
-Rows have an order that all share: as they stand, or as they were aligned. A shard is a stretch of
-those to train on, and one of those to validate with.
+A column with few values has fewer cuts than the buckets allow. If cut counts are disclosed, a level
+has fewer candidates; the disclosure reveals approximately how many values the column has.
 """
 
 from __future__ import annotations
@@ -32,28 +27,29 @@ from privet.spec.sampling import (
 )
 
 CutDisclosure = Literal["exact", "rounded", "hidden"]
-"""What all learn of a column: how many cuts it fills; that number rounded up to 1, 3, 7, 15 and so
-on, B - 1 at most; or nothing, so that it is given B - 1."""
+"""What all participants learn about a column: its cut count; that count rounded up to 1, 3, 7, 15
+and so on, at most B - 1; or nothing, and the column is given B - 1 cuts."""
 
 
 def disclose_cut_counts(
     cut_counts: Sequence[int], disclosure: CutDisclosure, max_count: int
 ) -> tuple[int, ...] | None:
-    """Return what is told of columns that fill so many cuts, of `max_count`; None if nothing is."""
+    """Return the disclosed cut counts of columns; None if they are hidden."""
     if disclosure == "hidden":
         return None
     if disclosure == "exact":
         return tuple(cut_counts)
     return tuple(
-        next(told for told in _rounded(max_count) if told >= count) for count in cut_counts
+        next(rounded for rounded in _list_rounded_counts(max_count) if rounded >= count)
+        for count in cut_counts
     )
 
 
 def check_disclosed_cut_counts(
     disclosed: Sequence[int], disclosure: CutDisclosure, max_count: int
 ) -> None:
-    """Raise DataError unless these are numbers that may be told."""
-    allowed = [*range(max_count + 1)] if disclosure == "exact" else _rounded(max_count)
+    """Raise DataError unless the disclosure allows these cut counts."""
+    allowed = [*range(max_count + 1)] if disclosure == "exact" else _list_rounded_counts(max_count)
     for count in disclosed:
         if disclosure == "hidden" or count not in allowed:
             words = (
@@ -70,16 +66,16 @@ def check_disclosed_cut_counts(
 
 
 def require_some_cut(counts: Sequence[int] | None) -> None:
-    """Raise DataError if all know that no feature has a cut."""
+    """Raise DataError if disclosed counts show that no feature has a cut."""
     if counts is not None and not any(counts):
         raise DataError("every column of all participants is constant: there is nothing to test")
 
 
-def _rounded(max_count: int) -> list[int]:
+def _list_rounded_counts(max_count: int) -> list[int]:
     """Return 1, 3, 7, ... and `max_count`.
 
-    Not 0: that would tell exactly that a column is constant. Its one cut is a test that every
-    sample passes.
+    0 is not among them, since it would reveal that a column is constant. A constant column has one
+    cut, which sends every sample left.
     """
     return [
         *((2 << k) - 1 for k in range(max_count.bit_length()) if (2 << k) - 1 < max_count),
@@ -88,28 +84,28 @@ def _rounded(max_count: int) -> list[int]:
 
 
 MonotoneConstraints = tuple[int, ...]
-"""Of every feature: 1 where scores never fall as it grows, -1 where they never rise, 0 if they may
-do both. Empty, if all may."""
+"""For each feature 1 if scores never fall as it grows, -1 if they never rise, 0 without constraint.
+Empty if no feature has a constraint."""
 
 
 def _reject_bool(sign: object) -> object:
-    """Refuse what Python takes for 1 and is not."""
+    """Refuse True and False, which are integers in Python."""
     if isinstance(sign, bool):
         raise ValueError("is neither 1 nor -1")  # as pydantic takes it
     return sign
 
 
 NamedConstraints = dict[str, Annotated[Literal[1, -1], BeforeValidator(_reject_bool)]]
-"""Of some columns, by name."""
+"""Constraints by column name."""
 
 
 def normalise_constraints(
     monotone: Sequence[int], n_features: int, objective: Objective
 ) -> MonotoneConstraints:
-    """Return constraints as plans have them; raise ParameterError if they cannot be kept.
+    """Return the constraints of a plan; raise ParameterError if they cannot be enforced.
 
-    Several classes have scores of their own each, and it is their order that counts: one rises as
-    much when others fall.
+    Several classes have one score each, and only the order of these scores matters: a class gains
+    as much when the scores of the other classes fall.
     """
     if not any(monotone):
         return ()
@@ -129,7 +125,7 @@ def normalise_constraints(
 
 
 def require_single_output(objective: Objective) -> None:
-    """Raise ParameterError if there is more than one score."""
+    """Raise ParameterError if the objective has more than one score."""
     if objective.n_outputs > 1:
         raise ParameterError(
             f"monotone: {objective.n_outputs} classes have no score that could rise or fall alone; "
@@ -140,9 +136,9 @@ def require_single_output(objective: Objective) -> None:
 def list_constraints_by_feature(
     features: Sequence[tuple[str, str]], wanted: Mapping[str, Mapping[str, int]]
 ) -> list[int]:
-    """Return the constraint of every feature, an owner and a name, as its owner's are wanted.
+    """Return the constraint of every feature (owner, name) from constraints by owner and name.
 
-    Raise ParameterError if somebody has no feature of such a name.
+    Raise ParameterError if an owner has no feature of a given name.
     """
     for owner, constraints in wanted.items():
         for name in constraints:
@@ -162,51 +158,54 @@ MAX_SHARDS = 1000
 
 @dataclass(frozen=True)
 class Shard:
-    """One part of the rows."""
+    """A contiguous range of training rows and one of validation rows.
+
+    All participants have the same row order: that of the input, or of the sample alignment.
+    """
 
     number: int
-    """Which one it is, from 0."""
+    """The shard number, from 0."""
     training_rows: range
-    """Where its rows to train on are, among all of these."""
+    """The positions of its training rows among all training rows."""
     validation_rows: range
-    """Where its rows to validate with are, among all of these."""
+    """The positions of its validation rows among all validation rows."""
 
     @property
     def n_samples(self) -> int:
-        """How many rows it has to train on."""
+        """The number of training rows."""
         return len(self.training_rows)
 
     @property
     def n_validation(self) -> int:
-        """How many rows it has to validate with."""
+        """The number of validation rows."""
         return len(self.validation_rows)
 
     @property
     def n_rows(self) -> int:
-        """How many rows it has."""
+        """The number of rows."""
         return self.n_samples + self.n_validation
 
     def positions(self, n_samples: int) -> IndexArray:
-        """Return where its rows are among all, if there are so many to train on."""
-        trained, validated = (
+        """Return the positions of its rows among all rows, with `n_samples` training rows."""
+        training, validation = (
             np.array(r, dtype=np.intp) for r in (self.training_rows, self.validation_rows)
         )
-        return np.concatenate([trained, n_samples + validated])
+        return np.concatenate([training, n_samples + validation])
 
     def select_sampled(self, rows: IndexSelection) -> IndexSelection:
-        """Return its own among the rows that a table draws, counted within the shard."""
+        """Return those rows of a table's sample that are in the shard, as positions within it."""
         if isinstance(rows, slice):
             return slice(self.n_samples)
         start, stop = np.searchsorted(rows, [self.training_rows.start, self.training_rows.stop])
-        found: IndexArray = rows[start:stop] - self.training_rows.start
-        return found
+        selected: IndexArray = rows[start:stop] - self.training_rows.start
+        return selected
 
 
 def split_into_shards(n_samples: int, n_validation: int, count: int) -> list[Shard]:
-    """Return shards whose sizes differ by a row at most; raise DataError if one would be empty."""
-    for what, rows in (("train on", n_samples), ("validate with", n_validation)):
-        if rows < count and (rows or what == "train on"):
-            raise DataError(f"shards: {count}, and there are {rows} rows to {what}: use fewer")
+    """Return shards whose sizes differ by at most a row; raise DataError if one would be empty."""
+    for purpose, rows in (("train on", n_samples), ("validate with", n_validation)):
+        if rows < count and (rows or purpose == "train on"):
+            raise DataError(f"shards: {count}, and there are {rows} rows to {purpose}: use fewer")
     return [
         Shard(
             number,
@@ -223,107 +222,108 @@ def _make_even_range(rows: int, number: int, count: int) -> range:
 
 _Row = TypeVar("_Row")
 ExplainBy = Literal["feature", "participant"]
-"""What contributions are told of: each feature, or all features of a participant together."""
+"""Whether contributions are revealed by feature, or summed over the features of a participant."""
 
 
 @dataclass(frozen=True)
 class Ownership:
-    """Who has what, by position among the participants."""
+    """The owners of features and label, as participant indices."""
 
     features: tuple[int, ...]
-    """The participant that holds each feature."""
+    """The owner of each feature."""
     active: int
-    """The participant that holds the label."""
+    """The label holder."""
 
     def list_features(self, party_index: int) -> list[int]:
-        """Return which features a participant holds, in the order of its own columns."""
+        """Return the features of a participant, in the order of its columns."""
         return [j for j, owner in enumerate(self.features) if owner == party_index]
 
     def map_by_feature(self, party_index: int, rows: Sequence[_Row]) -> dict[int, _Row]:
-        """Return what a participant has for each of its own columns, by feature."""
+        """Return one entry for each column of a participant, by feature."""
         return dict(zip(self.list_features(party_index), rows, strict=True))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The public parameters of a training: all that its control flow may depend on."""
+    """The public parameters of a training run: its control flow depends on nothing else."""
 
     params: Params
     ownership: Ownership
     n_samples: int
-    """How many rows are trained on."""
+    """The number of training rows."""
     reveal_loss: bool = False
-    """Whether all learn the loss that every table starts from."""
+    """Whether all participants learn the loss before each table."""
     has_explanations: bool = False
-    """Whether participants derive what features contribute to scores, after the last table."""
+    """Whether participants derive feature contributions after the last table."""
     announced_cut_counts: tuple[int, ...] | None = None
-    """How many cuts each feature has, where all know; otherwise as many as it may have."""
+    """The disclosed cut count of each feature; None if they are hidden."""
     cached_owners: tuple[int, ...] | None = None
     """The participants whose masked indicators all have from an earlier training. None: masks are
     drawn for this training alone, and nothing is kept."""
     is_weighted: bool = False
-    """Whether samples have weights, which the active participant alone knows."""
+    """Whether samples have weights, which only the label holder knows."""
     n_validation: int = 0
-    """How many rows come after them: they get scores, and are in no sum."""
+    """The number of validation rows, which follow the training rows: they have scores, and are in
+    no sum."""
     reveal_validation: bool = False
-    """Whether the label's holder receives the predictions of validation rows at the end."""
+    """Whether the label holder receives the predictions of validation rows at the end."""
     monotone: MonotoneConstraints = ()
-    """Which way scores may move as features grow, if some may not move both ways."""
+    """The direction in which scores can move as features grow, if some features are constrained."""
     reveal_gain: bool = False
-    """Whether the label's holder learns what each level gains."""
+    """Whether the label holder learns the gain of each level."""
     n_lattice_errors: int = 0
-    """How many errors add up in every lattice mask of a row's derivatives; 0: masks are uniform."""
+    """The number of errors that add up in every lattice mask; 0 if masks are uniform."""
     importances_by: ExplainBy | None = None
-    """By what the label's holder learns how much scores of validation rows owe to features, if it
-    does."""
+    """The grouping by which the label holder learns mean absolute contributions to the scores of
+    validation rows; None if it learns none."""
     shards: int = 1
-    """In how many parts rows are worked on, each by a group of workers of its own."""
+    """The number of shards, each computed by a worker group."""
 
     def __post_init__(self) -> None:
         check_patience(self.params, self.n_validation)
 
     @property
     def objective(self) -> Objective:
-        """What is learned."""
+        """The objective that is learned."""
         return self.params.objective
 
     @property
     def n_rows(self) -> int:
-        """How many rows have scores: those to train on, then those to validate with."""
+        """The number of rows with scores: training rows, then validation rows."""
         return self.n_samples + self.n_validation
 
     @property
     def n_features(self) -> int:
-        """How many features all participants have together."""
+        """The number of features of all participants."""
         return len(self.ownership.features)
 
     @property
     def cut_counts(self) -> tuple[int, ...]:
-        """How many cuts each feature is given: what a level chooses among."""
+        """The cut count of each feature: the disclosed one, or B - 1."""
         if self.announced_cut_counts is not None:
             return self.announced_cut_counts
         return (self.params.max_cut_count,) * self.n_features
 
     @property
     def n_sampled(self) -> int:
-        """How many rows every table is trained on."""
+        """The number of rows that every table is trained on."""
         return count_sampled_rows(self.params, self.n_samples)
 
     @property
     def is_sampled(self) -> bool:
-        """Whether tables are trained on a part of the rows or features."""
+        """Whether tables are trained on a sample of the rows or features."""
         return min(self.params.subsample, self.params.colsample) < 1
 
     @property
     def must_check_residuals(self) -> bool:
-        """Whether every table must check the squares of its rows' first derivatives."""
+        """Whether every table must check the squared gradients of its rows."""
         return self.residual_check_reason is not None
 
     @property
     def residual_check_reason(self) -> str | None:
-        """The term because of which a table may raise squares that must stay small, if any.
+        """The setting because of which a table can raise squared gradients, if any.
 
-        Those of rows that it leaves out, or whose leaves it puts in order.
+        It can raise those of rows that it leaves out, or whose leaf values it puts in order.
         """
         if self.objective.max_squared_gradients(self.n_samples) is None:
             return None
@@ -332,7 +332,7 @@ class Plan:
         return "monotone" if any(self.monotone) else None
 
     def split_into_shards(self) -> list[Shard]:
-        """Return the parts that rows are worked on in."""
+        """Return the shards of all rows."""
         return split_into_shards(self.n_samples, self.n_validation, self.shards)
 
     def sample_table(self, table: int) -> TableSample:
@@ -340,8 +340,8 @@ class Plan:
         return sample_table(self.params, self.n_samples, self.cut_counts, table)
 
     def list_sampled_cut_counts(self, table: int) -> tuple[tuple[int, int], ...]:
-        """Return how many cuts each feature has that a table may test, and its constraint."""
+        """Return the cut count and the constraint of each feature that a table can split on."""
         features = sample_features(self.params, self.cut_counts, table)
         signs = self.monotone or (0,) * self.n_features
-        found = np.array([self.cut_counts, signs])[:, features].tolist()
-        return tuple(zip(*found, strict=True))
+        selected = np.array([self.cut_counts, signs])[:, features].tolist()
+        return tuple(zip(*selected, strict=True))

@@ -1,13 +1,12 @@
 """Sampling of rows and columns, validation rows, early stopping and sample weights.
 
-They are relative: divided by their mean, so that all samples together count as much as without. So
-no sum of derivatives is larger than without weights, and l2 means the same. On shares they are
-rounded to 2^-20, and in a regression of many samples more coarsely: to 2^-13 of a million.
+All roles, including the dealer, draw the same rows and columns from the public hyper-parameter
+`seed`. Therefore no participant can choose them, and no message is needed.
 
-Everybody draws the same, the dealer too, from the hyper-parameter `seed` and the table's number.
-
-They come after the training rows. Everybody draws them from a seed that all know, so nobody has a
-choice, and nobody has to be told.
+Weights are relative: they are divided by their mean, so that the total weight equals the sample
+count. No sum of gradients or Hessians is then larger than without weights, and l2 has the same
+meaning. On shares weights are rounded to 2^-20, and more coarsely in a regression with many samples
+(to 2^-13 with a million).
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from privet.spec.params import Params
 SAMPLE_WEIGHT_BITS = 20
 """Fraction bits of weights on shares."""
 MAX_SAMPLE_WEIGHT = 1 << 12
-"""In means: products with a weight have bits enough for no more."""
+"""In multiples of the mean: products with a weight have no bits for more."""
 
 ClassWeight: TypeAlias = Literal["balanced"] | Mapping[str, float]
-"""The same total for every class; or a weight for classes by name, 1 for the others."""
+"""The same total weight for every class; or weights by class name, 1 for all other classes."""
 
 
 def check_weights(sample_weight: FloatArray) -> None:
-    """Raise DataError for what is no weight, and if nothing counts."""
+    """Raise DataError if a weight is invalid or if all weights are zero."""
     good = np.isfinite(sample_weight) & (sample_weight >= 0)
     if not good.all():
         row = int(np.flatnonzero(~good)[0])
@@ -53,15 +52,15 @@ def check_weights(sample_weight: FloatArray) -> None:
 
 @dataclass(frozen=True)
 class WeightMean:
-    """The mean of all weights, such that those of some rows can be divided by it."""
+    """The mean of all weights, by which the weights of any rows can be divided."""
 
     max_weight: float
     relative_mean: float
-    """What the mean is in the largest one: a sum of weights as they are could overflow."""
+    """The mean divided by the largest weight: a plain sum of weights could overflow."""
 
     @classmethod
     def from_weights(cls, sample_weight: FloatArray) -> WeightMean:
-        """Return the mean of weights; raise DataError if they cannot be used."""
+        """Return the mean of weights; raise DataError if they are not usable."""
         check_weights(sample_weight)
         largest = float(sample_weight.max())
         mean = float(np.mean(sample_weight / largest))
@@ -74,21 +73,21 @@ class WeightMean:
         return cls(largest, mean)
 
     def normalise(self, sample_weight: FloatArray) -> FloatArray:
-        """Return weights in means."""
-        found: FloatArray = sample_weight / self.max_weight / self.relative_mean
-        return found
+        """Return weights in multiples of the mean."""
+        normalised: FloatArray = sample_weight / self.max_weight / self.relative_mean
+        return normalised
 
 
 @dataclass(frozen=True)
 class WeightNormaliser:
-    """What all weights say of those of some rows."""
+    """Normalises the weights of some rows by the mean of all weights and by class weights."""
 
     mean: WeightMean
     class_weights: tuple[float, ...] = ()
-    """What the rows of each class count times their own weights, if that is said."""
+    """The factor on the weights of each class, if class weights are set."""
 
     def apply(self, sample_weight: FloatArray | None, label: FloatArray) -> FloatArray:
-        """Return the weights of some rows in means, from their own, if they have any."""
+        """Return normalised weights of rows from their sample weights, if any, and labels."""
         if self.class_weights:
             by_class: FloatArray = np.array(self.class_weights)[label.astype(np.intp)]
             sample_weight = by_class if sample_weight is None else by_class * sample_weight
@@ -97,26 +96,27 @@ class WeightNormaliser:
 
 
 def normalise_weights(sample_weight: FloatArray) -> FloatArray:
-    """Return weights in means; raise DataError if they cannot be used."""
+    """Return weights in multiples of the mean; raise DataError if they are not usable."""
     return WeightMean.from_weights(sample_weight).normalise(sample_weight)
 
 
 def compute_class_sample_weights(
     label: FloatArray, classes: Sequence[str], class_weight: ClassWeight
 ) -> FloatArray:
-    """Return what class weights make of every sample, whose labels number the classes."""
-    found: FloatArray = compute_class_weights(label, classes, class_weight)[label.astype(np.intp)]
-    return found
+    """Return the class weight of every sample; labels are class numbers."""
+    by_class = compute_class_weights(label, classes, class_weight)
+    by_sample: FloatArray = by_class[label.astype(np.intp)]
+    return by_sample
 
 
 def compute_class_weights(
     label: FloatArray, classes: Sequence[str], class_weight: ClassWeight
 ) -> FloatArray:
-    """Return the weight of each class, from labels that number them."""
+    """Return the weight of each class; labels are class numbers."""
     if class_weight == "balanced":
         counts = np.bincount(label.astype(np.intp), minlength=len(classes))
-        found: FloatArray = len(label) / (len(classes) * np.maximum(counts, 1))
-        return found
+        balanced: FloatArray = len(label) / (len(classes) * np.maximum(counts, 1))
+        return balanced
     for name in class_weight:
         if name not in classes:
             raise DataError(
@@ -129,26 +129,26 @@ def compute_class_weights(
 def check_and_normalise_weights(
     sample_weight: FloatArray, label: FloatArray, objective: Objective
 ) -> FloatArray:
-    """Return weights in means; raise DataError if they cannot be used, or leave nothing to learn.
+    """Return weights in multiples of the mean; raise DataError if they are not usable.
 
-    With rows of weight 0 left out, a label must be one that can be learned.
+    The label must also be valid without the rows of weight 0.
     """
-    found = normalise_weights(sample_weight)
+    normalised = normalise_weights(sample_weight)
     try:
-        objective.check_label(label[found > 0])
+        objective.check_label(label[normalised > 0])
     except DataError as error:
         raise DataError(f"without rows that have the weight 0, {error}") from None
-    return found
+    return normalised
 
 
 _MIN_SAMPLED_ROWS = 2
-"""As few as any training needs."""
+"""The fewest rows of any training run."""
 
 
 class TableSample(NamedTuple):
-    """What one table is trained on. Rows that are left out get their scores updated all the same.
+    """The rows and features that one table is trained on. Scores of all rows are updated.
 
-    Both are indices in rising order, or a slice where nothing is left out.
+    Both are indices in rising order, or a slice if nothing is left out.
     """
 
     rows: IndexSelection
@@ -158,7 +158,7 @@ class TableSample(NamedTuple):
 def sample_table(
     params: Params, n_samples: int, cut_counts: Sequence[int] | IndexArray, table: int
 ) -> TableSample:
-    """Return what a table is trained on, if the features have so many cuts, as far as all know."""
+    """Return the rows and features of a table from the public cut counts of the features."""
     return TableSample(
         _sample_rows(params, n_samples, table), sample_features(params, cut_counts, table)
     )
@@ -174,26 +174,26 @@ def _sample_rows(params: Params, n_samples: int, table: int) -> IndexSelection:
 def sample_features(
     params: Params, cut_counts: Sequence[int] | IndexArray, table: int
 ) -> IndexSelection:
-    """Return the features that a table may test.
+    """Return the features that a table can split on.
 
-    One without a cut cannot be tested, so it is not drawn.
+    A feature without a cut is never drawn.
     """
     if params.colsample == 1:
         return slice(len(cut_counts))
-    testable = np.flatnonzero(cut_counts)
-    order = _make_public_coin(params).permutation(Place("features", (table,), 0), len(testable))
-    return testable[
-        np.sort(order[: _compute_sample_size(params.colsample, len(testable), min_size=1)])
+    splittable = np.flatnonzero(cut_counts)
+    order = _make_public_coin(params).permutation(Place("features", (table,), 0), len(splittable))
+    return splittable[
+        np.sort(order[: _compute_sample_size(params.colsample, len(splittable), min_size=1)])
     ]
 
 
 def count_sampled_rows(params: Params, n_samples: int) -> int:
-    """Return how many rows every table is trained on."""
+    """Return the number of rows that every table is trained on."""
     return _compute_sample_size(params.subsample, n_samples, min_size=_MIN_SAMPLED_ROWS)
 
 
-def _compute_sample_size(share: float, whole: int, min_size: int) -> int:
-    return min(whole, max(min_size, round(Fraction(share) * whole)))
+def _compute_sample_size(fraction: float, total: int, min_size: int) -> int:
+    return min(total, max(min_size, round(Fraction(fraction) * total)))
 
 
 def _make_public_coin(params: Params) -> Prg:
@@ -204,12 +204,12 @@ def _make_public_coin(params: Params) -> Prg:
 
 
 MAX_LABEL_DISTANCE = 8
-"""A validation row's number lies no more than so many times as far from the start as any training
-row's: protocols compute with numbers of that size."""
+"""The largest distance of a validation label from the initial score, in multiples of the largest
+such distance of a training label. Protocols compute with numbers of that size."""
 
 
 def count_validation_rows(n_rows: int, params: Params) -> int:
-    """Return how many of these rows are set aside; raise DataError if too few are left."""
+    """Return the number of validation rows; raise DataError if too few rows are left."""
     if not params.validation:
         return 0
     count = round_scaled(Fraction(params.validation) * n_rows)
@@ -222,7 +222,7 @@ def count_validation_rows(n_rows: int, params: Params) -> int:
 
 
 def order_rows(n_rows: int, params: Params) -> IndexArray:
-    """Return all rows: those to train on as they come, then those set aside, as they come."""
+    """Return all row positions: training rows, then validation rows, each in input order."""
     count = count_validation_rows(n_rows, params)
     seed = hashlib.sha256(f"validation rows, seed {params.seed}".encode()).digest()
     drawn = Prg(seed).permutation(Place("validation rows", (), 0), n_rows)
@@ -232,7 +232,7 @@ def order_rows(n_rows: int, params: Params) -> IndexArray:
 
 
 def check_patience(params: Params, n_validation: int) -> None:
-    """Raise ParameterError for patience without validation rows."""
+    """Raise ParameterError if `patience` is set without validation rows."""
     if params.patience is not None and not n_validation:
         raise ParameterError(
             f"patience: {params.patience} tables without a smaller loss on validation rows, and "
@@ -241,7 +241,10 @@ def check_patience(params: Params, n_validation: int) -> None:
 
 
 def check_validation_label(params: Params, label: FloatArray, n_validation: int) -> None:
-    """Raise DataError unless a label can be learned from its first rows, and tested on the last."""
+    """Raise DataError unless the label suits training on its first rows and validation on the rest.
+
+    The last `n_validation` rows are the validation rows.
+    """
     if not n_validation:
         return
     training, rest = label[:-n_validation], label[-n_validation:]
@@ -271,15 +274,15 @@ def check_validation_label(params: Params, label: FloatArray, n_validation: int)
 
 
 def find_best_table_count(losses: Sequence[float]) -> int:
-    """Return the number of tables with the smallest loss; the first, of equal ones."""
+    """Return the number of tables with the smallest loss; the first of equal losses."""
     return int(np.argmin(losses)) + 1
 
 
 def decide_early_stop(losses: Sequence[float], patience: int, tables: int) -> int:
-    """Return how many tables to keep, if training ends here, and 0 if it goes on.
+    """Return the number of tables to keep if training ends here, and 0 if it continues.
 
-    `losses` are those after each table. It ends when the last `patience` tables brought no smaller
-    one, or when all tables are trained.
+    `losses` contains the loss after each table. Training ends when the last `patience` tables
+    brought no smaller loss, or when all tables are trained.
     """
     best = find_best_table_count(losses)
     ends = len(losses) == tables or len(losses) - best >= patience

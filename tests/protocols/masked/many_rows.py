@@ -1,4 +1,4 @@
-"""Trainings of few rows that take the ways of many."""
+"""Patches that make training runs of few rows use the scales of many rows."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from privet.spec.plan import Plan
 
 
 def as_with_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have no narrow sums, many bits above their point, and long polynomials."""
+    """Use wide sums with many integer bits, and long polynomials."""
 
-    def none(plan: Plan) -> GradientUnits:
-        raise ParameterError("narrow sums are not to be had here")
+    def refuse(plan: Plan) -> GradientUnits:
+        raise ParameterError("narrow sums are disabled")
 
-    monkeypatch.setattr(GradientUnits, "choose_narrow", none)
+    monkeypatch.setattr(GradientUnits, "choose_narrow", refuse)
     monkeypatch.setattr(rows, "_SLACK", rows._SLACK / 256)
     monkeypatch.setitem(ring_lwe.SAFE_MODULUS_BITS, 2048, 20)
 
 
 def as_with_very_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have derivatives masked once more, too, and squares checked by two sums."""
+    """Also mask gradients and Hessians once more, and check squares by two sums."""
     as_with_many_rows(monkeypatch)
     monkeypatch.setattr(rows, "_MIN_SIGMOID_BITS", 54)
     monkeypatch.setattr(scores, "WORD_BITS", 8)

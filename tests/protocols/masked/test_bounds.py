@@ -1,4 +1,4 @@
-"""What must lie within bounds: all that does passes, and nothing that is far beyond."""
+"""Range checks: numbers in range pass, and numbers far out of range fail."""
 
 from __future__ import annotations
 
@@ -19,126 +19,131 @@ from tests.gates.test_gates import split
 from tests.runtime.harness import View, check_count, play
 
 PARTIES = (2, 3)
-BESIDE = np.arange(20) * 1000
+OTHER_VALUES = np.arange(20) * 1000
 
 
-def settled(
+def run_checks(
     n: int,
     inputs: list[tuple[np.ndarray, Ring]],
     checks: Callable[..., list[tuple[Any, int, str]]],
 ) -> list[View]:
-    """Mask values, check what `checks` says of them, and settle; other values travel along."""
-    everything = [*inputs, (BESIDE, Z16)]
-    cut = [split(v.astype(r.dtype), r, n, seed) for seed, (v, r) in enumerate(everything)]
+    """Mask values, run `checks` on them and reveal the results; other gates run along.
+
+    A check is a masked value, a width and a problem.
+    """
+    everything = [*inputs, (OTHER_VALUES, Z16)]
+    parts_of_values = [
+        split(v.astype(r.dtype), r, n, seed) for seed, (v, r) in enumerate(everything)
+    ]
 
     def program(runtime: Runtime, parts: Any) -> Any:
         *shares, other = [
             Share.unknown(v.shape, r) if parts is None else Share(parts[k], r)
             for k, (v, r) in enumerate(everything)
         ]
-        bounds = RangeChecks(runtime)
-        found: list[MaskedValue] = []
-        for x, width, what in checks(*mask(runtime, *shares)):
+        range_checks = RangeChecks(runtime)
+        results: list[MaskedValue] = []
+        for x, width, problem in checks(*mask(runtime, *shares)):
             with runtime.step("check"):
-                found += bounds.check(x, width, what, mask.defer(other))
-        with runtime.step("settle"):
-            beside = reduce_ring.defer(other, other, dropped_bits=[0, 0], rings=[Z16, Z16])
-            found += bounds.reveal_and_require(beside)
-        return [x.to_share(runtime).part for x in found] if parts is not None else None
+                results += range_checks.check(x, width, problem, mask.defer(other))
+        with runtime.step("reveal checks"):
+            deferred = reduce_ring.defer(other, other, dropped_bits=[0, 0], rings=[Z16, Z16])
+            results += range_checks.reveal_and_require(deferred)
+        return [x.to_share(runtime).part for x in results] if parts is not None else None
 
-    views = play(program, n, [[parts[k] for parts in cut] for k in range(n)])
+    views = play(program, n, [[parts[k] for parts in parts_of_values] for k in range(n)])
     check_count(program, views)
     for values in zip(*(view.result for view in views), strict=True):
-        assert (Z16.sum(np.stack(values), 0) == BESIDE).all()
+        assert (Z16.sum(np.stack(values), 0) == OTHER_VALUES).all()
     assert len(views[0].result) >= 2
     return views
 
 
-def whole(*whats: str) -> Callable[..., list[tuple[Any, int, str]]]:
+def check_all_bits(*problems: str) -> Callable[..., list[tuple[Any, int, str]]]:
     """Check values on all bits of their ring."""
-    return lambda *values: [(x, x.ring.bits, w) for x, w in zip(values, whats, strict=True)]
+    return lambda *values: [(x, x.ring.bits, p) for x, p in zip(values, problems, strict=True)]
 
 
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("ring", [Z32, Z36, Z64], ids=lambda ring: ring.name)
 @pytest.mark.parametrize("count", [1, 128, 129, 500])
-def test_none_is_negative(n: int, ring: Ring, count: int) -> None:
-    """From zero to the largest; of more values than one count holds; of two axes."""
+def test_values_in_range_pass(n: int, ring: Ring, count: int) -> None:
+    """From zero to the largest value; with more values than one count holds; with two axes."""
     rng = np.random.default_rng(count)
     values = rng.integers(0, (1 << (ring.bits - 1)) - 1, (1, count), endpoint=True)
     values[0, ::3], values[0, 1::3] = 0, (1 << (ring.bits - 1)) - 1
-    views = settled(n, [(values, ring)], whole("negative ones"))
-    everybody = tuple(f"party{k + 1}" for k in range(n))
+    views = run_checks(n, [(values, ring)], check_all_bits("negative ones"))
+    participants = tuple(f"party{k + 1}" for k in range(n))
     for view in views:
         (entry,) = view.ledger.entries
-        assert (entry.disclosure, entry.recipients) == ("numbers within bounds", everybody)
-        assert (entry.n_elements, entry.step) == (-(-count // 128), "settle")
+        assert (entry.disclosure, entry.recipients) == ("numbers within bounds", participants)
+        assert (entry.n_elements, entry.step) == (-(-count // 128), "reveal checks")
 
 
 @pytest.mark.parametrize("ring", [Z32, Z36, Z64], ids=lambda ring: ring.name)
-@pytest.mark.parametrize("where", [0, 127, 128, 199])
+@pytest.mark.parametrize("position", [0, 127, 128, 199])
 @pytest.mark.parametrize("bit", [0, 20, -1])
-def test_one_beyond_is_enough(ring: Ring, where: int, bit: int) -> None:
-    """By one, or by as much as a ring holds."""
+def test_one_value_out_of_range_fails(ring: Ring, position: int, bit: int) -> None:
+    """A value fails that is below zero by one, or by as much as a ring holds."""
     values = np.zeros(200, dtype=np.int64)
-    values[where] = -(1 << (bit % ring.bits))
+    values[position] = -(1 << (bit % ring.bits))
     with pytest.raises(ResultError, match=r"^negative ones: "):
-        settled(2, [(values, ring)], whole("negative ones"))
+        run_checks(2, [(values, ring)], check_all_bits("negative ones"))
 
 
-@pytest.mark.parametrize("beyond", [128, 256])
-def test_counts_do_not_wrap_around(beyond: int) -> None:
-    """Of a byte: a whole group that is beyond, or two, is not taken for one that is not."""
+@pytest.mark.parametrize("failing", [128, 256])
+def test_counts_do_not_wrap_around(failing: int) -> None:
+    """Counts are bytes: one or two whole groups that fail are not mistaken for none."""
     values = np.full(384, 5)
-    values[:beyond] = -5
+    values[:failing] = -5
     with pytest.raises(ResultError, match=r"^negative ones: "):
-        settled(2, [(values, Z32)], whole("negative ones"))
+        run_checks(2, [(values, Z32)], check_all_bits("negative ones"))
 
 
 @pytest.mark.parametrize("n", PARTIES)
 def test_several_checks(n: int) -> None:
-    """Of several rings, settled at once; the error is about the first that is beyond."""
+    """Checks in several rings are revealed together; the error names the first that fails."""
     few, many = np.array([100, 0]), np.full(300, 1 << 40)
-    checks = whole("a few", "a lot")
-    views = settled(n, [(few, Z32), (many, Z64)], checks)
+    checks = check_all_bits("a few", "a lot")
+    views = run_checks(n, [(few, Z32), (many, Z64)], checks)
     assert views[0].meter.sum_traffic().rounds == 4  # mask, compare twice, reveal
     assert [entry.n_elements for entry in views[0].ledger.entries] == [1 + 3]
     with pytest.raises(ResultError, match=r"^a few: "):
-        settled(n, [(few - 1, Z32), (many, Z64)], checks)
+        run_checks(n, [(few - 1, Z32), (many, Z64)], checks)
     with pytest.raises(ResultError, match=r"^a lot: "):
-        settled(n, [(few, Z32), (-many, Z64)], checks)
+        run_checks(n, [(few, Z32), (-many, Z64)], checks)
     with pytest.raises(ResultError, match=r"^a few: "):
-        settled(n, [(few - 1, Z32), (-many, Z64)], checks)
+        run_checks(n, [(few - 1, Z32), (-many, Z64)], checks)
 
 
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("width", [10, 32])
-def test_the_leading_bits(n: int, width: int) -> None:
-    """Of values as signed numbers of their ring, up to a unit of the bits that are compared."""
+def test_check_of_leading_bits(n: int, width: int) -> None:
+    """Leading bits show the sign of a number, up to a unit of the compared bits."""
     unit = 1 << (32 - width)
-    # The largest ones are rounded up to what is negative already.
+    # The largest numbers would be rounded up to negative ones.
     values = np.concatenate([[0, 1, unit, 2**31 - 1 - unit], np.arange(0, 2**31 - unit, 2**23)])
 
     def checks(x: Any) -> list[tuple[Any, int, str]]:
         return [(x, width, "negative ones")]
 
-    settled(n, [(values, Z32)], checks)
+    run_checks(n, [(values, Z32)], checks)
     for bad in (-2 * unit, -(2**31)):
         with pytest.raises(ResultError, match=r"^negative ones: "):
-            settled(n, [(np.append(values, bad), Z32)], checks)
+            run_checks(n, [(np.append(values, bad), Z32)], checks)
 
 
-def test_what_is_settled_is_forgotten() -> None:
-    """A table's checks are not those of the next."""
+def test_revealed_checks_are_cleared() -> None:
+    """The checks of a table are not repeated in the next."""
 
     def program(runtime: Runtime, _: object) -> None:
-        bounds = RangeChecks(runtime)
+        range_checks = RangeChecks(runtime)
         for table in range(2):
             with runtime.step("table", table):
                 share = runtime.share_public(np.zeros(5, dtype=np.uint32), Z32)
                 x = mask_value(runtime, share)
-                bounds.check(x, 32, "negative ones", mask.defer(share))
-                bounds.reveal_and_require(mask.defer(share))
+                range_checks.check(x, 32, "negative ones", mask.defer(share))
+                range_checks.reveal_and_require(mask.defer(share))
 
     views = play(program, 2)
     check_count(program, views)

@@ -1,4 +1,4 @@
-"""Reciprocals, the tournament and scales: values within their bounds, costs against the meter."""
+"""Reciprocals, the argmax and scales: values within their error bounds, costs as measured."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ CASES = [
 
 
 def interesting_sums(scales: Scales) -> np.ndarray:
-    """Sums of second derivatives: none, every bound between classes and one beside it, the most."""
+    """Return sums of Hessians: zero, bounds between classes and their neighbours, the largest."""
     thresholds, drop = scales.thresholds.values, scales.thresholds.dropped_bits
     bounds = [(t << drop) + d for t in thresholds for d in (-1, 0, 1, (1 << drop) - 1)]
     rng = np.random.default_rng(0)
@@ -84,11 +84,11 @@ def test_reciprocals(  # noqa: PLR0915
     y_unit = 2.0 ** (units.h_bits + scales.y_bits)
     y = (h * 2.0**scales.y_bits + scales.l2) / y_unit
     rng = np.random.default_rng(1)
-    # As large as a score may be, and a sum.
-    most = np.minimum(
+    # As large as scores and sums can be.
+    largest = np.minimum(
         np.sqrt(float(scales.max_score) * y), units.max_gradient_sum / 2.0**units.g_bits
     )
-    g = np.rint(rng.choice([-1, 1, 0.3, 0], len(h)) * most * 2.0**units.g_bits * 0.999)
+    g = np.rint(rng.choice([-1, 1, 0.3, 0], len(h)) * largest * 2.0**units.g_bits * 0.999)
     g_int = g.astype(np.int64)
 
     def body(runtime: Runtime, a: Share, b: Share) -> list[Share]:
@@ -102,7 +102,7 @@ def test_reciprocals(  # noqa: PLR0915
             square_lifted(runtime, lifted),
             factors=scales.thresholds.counted_factors,
         )
-        few = truncate_locally(
+        truncated = truncate_locally(
             runtime, squares, scales.square_dropped_bits, get_integer_ring(OPENED_SQUARE_BITS)
         )
         product = multiply_by_step(
@@ -111,11 +111,10 @@ def test_reciprocals(  # noqa: PLR0915
             lift_signed(runtime, masked_g),
             factors=scales.thresholds.counted_factors,
         )
-        masked_m, masked_few = mask(runtime, m, few)
+        masked_m, masked_squares = mask(runtime, m, truncated)
         z = mask_value(runtime, compute_reciprocal(runtime, scales, masked_m, None))
-        whole = lift(runtime, z)
-        lifted_squares = lift_signed(runtime, masked_few)
-        scores = polynomial(runtime, [lifted_squares, whole], [(1, (0, 1))])
+        lifted_squares = lift_signed(runtime, masked_squares)
+        scores = polynomial(runtime, [lifted_squares, lift(runtime, z)], [(1, (0, 1))])
         return [z.to_share(runtime), scores, product, lifted_squares.to_share(runtime)]
 
     inputs: list[tuple[np.ndarray, Ring]] = [
@@ -126,15 +125,16 @@ def test_reciprocals(  # noqa: PLR0915
     top = scales.l2 * scales.class_ratio ** (scales.n_class_bounds + 1) / y_unit
     factor = signed(product) / np.where(g_int == 0, 1, g_int)
     known = g_int != 0
-    # P is a power of R that brings y to between 1/R and 1 of the top, as nearly as comparisons on
-    # few bits can tell.
+    # P is a power of R that brings y between 1/R and 1 of the top, up to the precision of
+    # comparisons on few bits.
     assert set(factor[known]) <= {float(p) for p in scales.thresholds.counted_factors}
     part = y[known] * factor[known] / top
     assert part.min() >= 0.93 / scales.class_ratio
     assert part.max() <= 1.04
-    # z is top / (y P). m is rounded by n / 2 units of what is opened; the series is off by 2^-24,
-    # its coefficients, two a harmonic and one, by half a unit of 26 bits, and dealt waves by half
-    # a unit of 32 times coefficients that add up to less than 2^9; z is rounded by n / 2 units.
+    # z is top / (y P). m is rounded by n / 2 opened units. The error of the series is 2^-24. That
+    # of its coefficients, two a harmonic and one, is half a unit of 26 bits. That of dealt sine and
+    # cosine terms is half a unit of 32 bits, times coefficients that add up to less than 2^9. z is
+    # rounded by n / 2 units.
     exact_z = top / (y[known] * factor[known])
     m_unit = 2.0 ** (scales.wide_ring.bits - scales.narrow_ring.bits)
     m_error = n / 2 * m_unit / (scales.normalising_factor * top * y_unit) * exact_z
@@ -146,7 +146,7 @@ def test_reciprocals(  # noqa: PLR0915
     )
     assert (np.abs(z[known] / 2.0**scales.opened_reciprocal_bits - exact_z) <= z_error).all()
     assert z.max() < 1 << (scales.reciprocal_ring.bits - 1)
-    # G^2 P loses a unit of G, and n / 2 of what is opened.
+    # G^2 P loses a unit of G, and n / 2 opened units.
     real_g = g_int[known] / 2.0**units.g_bits
     exact_q = real_g**2 * factor[known]
     g_unit = 2.0 ** (scales.gradient_dropped_bits - units.g_bits) * (
@@ -155,8 +155,8 @@ def test_reciprocals(  # noqa: PLR0915
     q_error = (2 * np.abs(real_g) * g_unit + g_unit**2) * factor[known]
     q_unit = 2.0 ** (scales.square_dropped_bits - scales.square_fraction_bits)
     q_error += n / 2 * q_unit * (scales.square_dropped_bits > 0)
-    spare = 2.0**-20 * q_unit  # of this test's own floating point
-    assert (np.abs(signed(squares[known]) * q_unit - exact_q) <= q_error + spare).all()
+    tolerance = 2.0**-20 * q_unit  # for the floating point of this test
+    assert (np.abs(signed(squares[known]) * q_unit - exact_q) <= q_error + tolerance).all()
     assert np.abs(signed(squares)).max() < 1 << (OPENED_SQUARE_BITS - 2)
     found = signed(scores[known]) * q_unit / 2.0**scales.opened_reciprocal_bits / top
     exact = real_g**2 / y[known]
@@ -166,7 +166,7 @@ def test_reciprocals(  # noqa: PLR0915
     assert rounds == 3 + (scales.n_class_bounds > 0)
 
 
-def test_numbers_that_reciprocals_are_multiplied_with() -> None:
+def test_scale_factors() -> None:
     assert encode_scale_factors([Fraction(1), Fraction(1, 2), Fraction(1, 3)]).tolist() == [
         1 << 28,
         1 << 27,
@@ -174,10 +174,10 @@ def test_numbers_that_reciprocals_are_multiplied_with() -> None:
     ]
 
 
-def scored(
+def run_argmax_on_shares(
     scores: np.ndarray, cuts: tuple[int, ...], n: int, owners: tuple[int, ...] | None = None
 ) -> tuple[list[Any], list[Any]]:
-    """Let scores of features' cuts compete, and reveal the winner; what everybody found, too."""
+    """Run the argmax of scores, and reveal the winner; return the opened values and views, too."""
     owners = owners or tuple(j % n for j in range(len(cuts)))
     feature = np.repeat(np.arange(len(cuts)), cuts)
     bucket = np.concatenate([np.arange(count) for count in cuts])
@@ -189,21 +189,21 @@ def scored(
     def program(runtime: Runtime, part: Any) -> Any:
         share = Share.unknown(scores.shape, Z36) if part is None else Share(part, Z36)
         finalists = run_argmax(runtime, share, plan_stages(cuts), carried)
-        found = runtime.reveal_argmax(
+        result = runtime.reveal_argmax(
             finalists, ArgmaxCandidates(owners, cuts, ("split feature", "split bucket"))
         )
-        return finalists.part if part is not None else None, found
+        return finalists.part if part is not None else None, result
 
     views = play(program, n, parts)
     check_count(program, views)
-    shown = CARRIED_RING.reduce_modulus(
+    opened = CARRIED_RING.reduce_modulus(
         CARRIED_RING.sum(np.stack([view.result[0] for view in views]), 0)
     )
     winner = int(np.argmax(scores))
     for k, view in enumerate(views):
-        own = owners[feature[winner]] == k
-        assert view.result[1] == (feature[winner], bucket[winner] if own else -1, None)
-    return [shown, views], [feature[winner], bucket[winner]]
+        is_owner = owners[feature[winner]] == k
+        assert view.result[1] == (feature[winner], bucket[winner] if is_owner else -1, None)
+    return [opened, views], [feature[winner], bucket[winner]]
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -212,45 +212,45 @@ def scored(
     [(1,), (7,), (1, 1, 1), (2, 2), (31,) * 8, (5, 0, 1, 9, 0, 30), (3, 1) * 20],
     ids=["one", "seven", "ones", "twos", "usual", "ragged", "forty"],
 )
-def test_tournament(n: int, cuts: tuple[int, ...]) -> None:
-    """The highest score's test, the first one's among equals, whatever the groups."""
+def test_argmax(n: int, cuts: tuple[int, ...]) -> None:
+    """The split with the highest score wins, and the first of equal ones, with any groups."""
     rng = np.random.default_rng(len(cuts))
     scores = rng.integers(-4, 4, sum(cuts)) * 2**31
-    [shown, views], _ = scored(scores, cuts, n)
+    [opened, views], _ = run_argmax_on_shares(scores, cuts, n)
     groups = plan_stages(cuts)
-    assert shown.shape == (1 + n, groups[-1][0])
-    # Three openings a stage and two in the last, if there is anything to compare; one that is
-    # large goes in slices. Then the winner is revealed.
-    few = 3 * (len(groups) - 1) + 2 * (groups[-1] != (1,)) + 1
+    assert opened.shape == (1 + n, groups[-1][0])
+    # Three openings a stage and two in the last, if there is anything to compare. A large opening
+    # is sent in slices. Then the winner is revealed.
+    openings = 3 * (len(groups) - 1) + 2 * (groups[-1] != (1,)) + 1
     rounds = views[0].meter.sum_traffic().rounds
-    assert few <= rounds <= 2 * few
-    assert rounds == few or (sum(cuts) > 31 and n > 2)
+    assert openings <= rounds <= 2 * openings
+    assert rounds == openings or (sum(cuts) > 31 and n > 2)
 
 
 @pytest.mark.parametrize("n", [2, 3])
-def test_a_tournament_of_many_features(n: int) -> None:
-    """Of 200 features; the best is in the last one, in the first, and everywhere."""
+def test_argmax_of_many_features(n: int) -> None:
+    """Of 200 features, the best is the last one, the first one, or all are equal."""
     cuts = (3,) * 200
     low = np.random.default_rng(0).integers(0, 2**33, 600)
-    for where in (599, 0):
+    for position in (599, 0):
         scores = low.copy()
-        scores[where] = 2**34 - 1
-        _, found = scored(scores, cuts, n)
-        assert found == [where // 3, where % 3]
-    _, found = scored(np.full(600, -5), cuts, n)
-    assert found == [0, 0]
+        scores[position] = 2**34 - 1
+        _, winner = run_argmax_on_shares(scores, cuts, n)
+        assert winner == [position // 3, position % 3]
+    _, winner = run_argmax_on_shares(np.full(600, -5), cuts, n)
+    assert winner == [0, 0]
 
 
-def test_losers_are_uniform() -> None:
-    """What the others of the last stage carry cannot be read, nor what they have in common."""
+def test_losing_finalists_are_uniform() -> None:
+    """The carried values of losing finalists are not readable, nor are equal values of two."""
     cuts = (1,) * 40
     assert plan_stages(cuts)[-1] == (40,)
     lost = []
     for _ in range(30):
-        [shown, _], found = scored(np.arange(40), cuts, 3)
-        assert found == [39, 0]
-        assert shown[:, 39].tolist() == [40, 1, 0, 0]
-        lost.append(shown[:, :39])
+        [opened, _], winner = run_argmax_on_shares(np.arange(40), cuts, 3)
+        assert winner == [39, 0]
+        assert opened[:, 39].tolist() == [40, 1, 0, 0]
+        lost.append(opened[:, :39])
     words = [np.stack(lost) >> np.uint64(shift) for shift in (0, 16, 32)]
     assert nonuniform([np.stack(words).astype(np.uint16)]) == []
     assert nonuniform([words[0][0].astype(np.uint16), words[0][1].astype(np.uint16)]) == []
@@ -261,9 +261,12 @@ def test_losers_are_uniform() -> None:
     [(1,), (2,), (31,) * 8, (255,) * 8, (255,) * 1000, (31,) * 30, (1,) * 300, (5, 0, 1, 128, 255)],
     ids=str,
 )
-def test_stages(cuts: tuple[int, ...]) -> None:
-    """They leave one winner; no group has more wins than a byte holds; groups of the last stage
-    are of whole features, so that who wins there says no more than which feature."""
+def test_argmax_stages(cuts: tuple[int, ...]) -> None:
+    """Stages leave one winner, and the wins in a group fit a byte.
+
+    The candidates of the last stage stand for whole features, so its winner reveals only the
+    winning feature.
+    """
     groups = plan_stages(cuts)
     feature = [[j] for j, count in enumerate(cuts) for _ in range(count)]
     for sizes in groups:
@@ -280,30 +283,30 @@ def test_stages(cuts: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("finalists", "fine"),
+    ("finalists", "is_valid"),
     [
         ([[2], [0], [5]], True),  # feature 1, of the second participant, at its bucket 4
         ([[0], [0], [5]], False),  # no feature
-        ([[4], [0], [5]], False),  # nor one that there is
+        ([[4], [0], [5]], False),  # a feature that does not exist
         ([[2], [0], [0]], False),  # no bucket at its owner
-        ([[2], [0], [9]], False),  # one cut too many
-        ([[2], [3], [5]], False),  # a bucket at somebody else too
-        ([[1 << 47, 2], [0, 0], [0, 5]], True),  # uniform numbers of a loser
-        ([[1 << 47, 1 << 46], [0, 0], [0, 5]], False),  # nobody won
+        ([[2], [0], [9]], False),  # a bucket beyond the last cut
+        ([[2], [3], [5]], False),  # another bucket at another participant
+        ([[1 << 47, 2], [0, 0], [0, 5]], True),  # uniform numbers of a losing candidate
+        ([[1 << 47, 1 << 46], [0, 0], [0, 5]], False),  # no winner
     ],
 )
-def test_revealing_a_winner(finalists: list[list[int]], fine: bool) -> None:
+def test_reveal_argmax(finalists: list[list[int]], is_valid: bool) -> None:
     value = np.array(finalists, dtype=np.uint64)
-    what = ("split feature", "split bucket")
+    disclosures = ("split feature", "split bucket")
 
     def program(runtime: Runtime, part: Any) -> Any:
         share = (
             Share.unknown(value.shape, CARRIED_RING) if part is None else Share(part, CARRIED_RING)
         )
-        return runtime.reveal_argmax(share, ArgmaxCandidates((0, 1, 1), (3, 8, 8), what))
+        return runtime.reveal_argmax(share, ArgmaxCandidates((0, 1, 1), (3, 8, 8), disclosures))
 
     parts = split(value, CARRIED_RING, 2, 0)
-    if not fine:
+    if not is_valid:
         with pytest.raises(ResultError, match="the shares of a split feature do not add up to one"):
             play(program, 2, parts)
         return
@@ -343,9 +346,9 @@ all_scales = st.composite(some_scales)()
 
 
 def check_classes(plan: Plan, scales: Scales) -> None:
-    """y P at the ends of every class, as comparisons on few bits make them: H is off by a unit.
+    """Check y P at the ends of every class, with the unit of error of comparisons on few bits.
 
-    Where masks are lattice ones, noise takes it below zero.
+    With lattice masks, noise can make H negative.
     """
     units, (thresholds, _, drop, *_) = scales.units, vars(scales.thresholds).values()
     top = scales.l2 * scales.class_ratio ** (scales.n_class_bounds + 1)
@@ -355,26 +358,26 @@ def check_classes(plan: Plan, scales: Scales) -> None:
         low -= units.h_slack if plan.n_lattice_errors and not e else 0
         high = ends[e + 1] if e < scales.n_class_bounds else units.max_hessian_sum
         if e and ends[e] == ends[e + 1]:
-            continue  # nothing is in this class
+            continue  # the class is empty
         for h in (low, high - (e < scales.n_class_bounds)):
             y = (h << scales.y_bits) + scales.l2
             assert Fraction(93, 100) * top <= y * factor * scales.class_ratio
             assert y * factor <= Fraction(104, 100) * top
 
 
-def test_noisy_counts_fit_their_ring_below_zero_too() -> None:
-    """So many rows that the noise above the largest count just fits, and the same below not."""
+def test_noisy_counts_fit_their_ring() -> None:
+    """The noise fits the ring both above the largest count and below zero."""
     params = Params(task="regression", tables=1, depth=1, l2=10_000.0, learning_rate=0.01)
     units = Scales.from_plan(Plan(params, Ownership((0, 1), 1), 7517, n_lattice_errors=6)).units
     assert units.max_hessian_sum + units.h_slack < 1 << (units.h_ring.bits - 1)
 
 
 @given(all_scales)
-def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
-    """Whatever the samples, classes, l2, depth, rate, start and masks that are not refused."""
+def test_scales_never_overflow(found: tuple[Plan, Scales]) -> None:
+    """For all accepted samples, classes, l2, depths, rates, base scores and masks."""
     plan, scales = found
     units, params = scales.units, plan.params
-    # What is lifted has two bits to spare, or one if it is never negative.
+    # Values that are lifted have two spare bits, or one if they are never negative.
     assert units.max_gradient_sum < 1 << (units.g_ring.bits - 2)
     assert units.is_wide or units.g_ring.bits <= 36
     widest = 64 if units.is_wide else 44 if plan.n_lattice_errors else 36
@@ -386,7 +389,7 @@ def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
     assert scales.l2 * scales.class_ratio ** (scales.n_class_bounds + 1) > largest
     exact = Fraction(params.l2) * (1 << (units.h_bits + scales.y_bits))
     assert abs(scales.l2 - exact) <= Fraction(1, 2) or scales.l2 == 1
-    # Comparisons: thresholds rise, and are below what a width holds.
+    # Comparisons: thresholds rise, and fit their width.
     thresholds, width, drop, *_ = vars(scales.thresholds).values()
     assert list(thresholds) == sorted(thresholds)
     assert width <= units.h_ring.bits - drop
@@ -394,7 +397,7 @@ def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
     assert all(0 < t < 1 << (width - 1) for t in thresholds)
     check_classes(plan, scales)
     top = scales.l2 * scales.class_ratio ** (scales.n_class_bounds + 1)
-    # m fits its ring, which is the period, with room beyond the top.
+    # m fits its ring, which is the period, with headroom above the top.
     assert scales.normalising_factor * top * Fraction(104, 100) < 1 << scales.wide_ring.bits
     assert Fraction(7, 5) < scales.period < Fraction(8, 5)
     # Squares below 2^62, opened ones below 2^38; reciprocals below 2^26; scores below 2^34.
@@ -409,20 +412,20 @@ def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
     assert reciprocals * 2**scales.opened_reciprocal_bits < 1 << (scales.reciprocal_ring.bits - 1)
     unit = Fraction(2) ** (scales.square_dropped_bits - scales.square_fraction_bits)
     scale = scales.max_normalised_hessian / Fraction(104, 100)
-    most, largest_z = Fraction(1 << (OPENED_SQUARE_BITS - 2)), reciprocals
+    largest_square, largest_z = Fraction(1 << (OPENED_SQUARE_BITS - 2)), reciprocals
     if scales.is_bound_proven:
-        most, largest_z = scales.max_score * scale / unit, Fraction(1)
+        largest_square, largest_z = scales.max_score * scale / unit, Fraction(1)
     dropped, compared = scales.comparison_format
-    assert most * largest_z * 2**scales.opened_reciprocal_bits / 2**dropped <= 1 << (
+    assert largest_square * largest_z * 2**scales.opened_reciprocal_bits / 2**dropped <= 1 << (
         compared.bits - 2
     )
     assert dropped + compared.bits <= 64
-    # Leaf values: what is multiplied, and what is kept of it.
+    # Leaf values: the factors, and the bits of the product.
     lost, product_drop, z_factor, leaf_ring = LeafScale.from_scales(scales)
     assert Fraction(1, 2) < z_factor <= 1
     assert product_drop >= 0
     assert product_drop + leaf_ring.bits <= 64
-    if units.is_wide:  # and a unit of what is multiplied moves no leaf value by more than this
+    if units.is_wide:  # a unit of a factor moves no leaf value by more than this
         assert Fraction(2) ** (scales.reciprocal_ring.bits - 1 - product_drop - 26) <= Fraction(
             1, 1 << 14
         )
@@ -431,22 +434,22 @@ def test_scales_leave_no_room_for_overflow(found: tuple[Plan, Scales]) -> None:
     leaf = scales.max_leaf_weight * scales.learning_rate * 2**26
     assert leaf < 1 << (leaf_ring.bits - 2)
     assert leaf_ring.bits <= scales.score_ring.bits <= 64
-    of_y, of_g, ring = weight_check(scales)
-    assert of_y * largest + of_g * units.max_gradient_sum < 1 << (ring.bits - 1)
-    assert of_y > 0
+    y_factor, g_factor, ring = weight_check(scales)
+    assert y_factor * largest + g_factor * units.max_gradient_sum < 1 << (ring.bits - 1)
+    assert y_factor > 0
 
 
 @given(all_scales)
-def test_rows_have_room(found: tuple[Plan, Scales]) -> None:
-    """Shares that bits are dropped from, and the squares of a loss."""
+def test_rows_have_headroom(found: tuple[Plan, Scales]) -> None:
+    """Shares from which bits are dropped fit their ring, and so do the squares of a loss."""
     plan, scales = found
     units = scales.units
-    made, room = SCORE_BITS, scales.score_ring.bits
+    bits, available = SCORE_BITS, scales.score_ring.bits
     if not units.has_constant_hessians:
-        made, room = 26 if units.must_lift_rows else units.sigmoid_bits, 64
+        bits, available = 26 if units.must_lift_rows else units.sigmoid_bits, 64
         assert units.sigmoid_bits >= 36 or not units.is_wide
     for fraction, ring in units.row_formats[: 1 if units.has_constant_hessians else 2]:
-        assert max(0, made - fraction) + ring.bits <= room
+        assert max(0, bits - fraction) + ring.bits <= available
     for fraction, ring in units.unweighted_formats:
         assert units.sigmoid_bits >= fraction or units.has_constant_hessians
         assert ring.bits - fraction >= 2
@@ -455,21 +458,23 @@ def test_rows_have_room(found: tuple[Plan, Scales]) -> None:
 
 
 def coarse_sums(scales: Scales, g: np.ndarray, classes: list[int], up: np.ndarray) -> list[int]:
-    """What the check adds up: G without its low bits, rounded down or up, squared, times P.
+    """Return the sums of the check: G without its low bits, rounded down or up, squared, times P.
 
-    What has no low bits is not rounded.
+    A G without low bits is not rounded.
     """
-    found = []
+    sums = []
     for factors, drop, *_ in scales.coarse_check[1]:
         ups = up * (g % (1 << drop) != 0)
         terms = zip(g, ups, classes, strict=True)
-        found.append(sum((int(v >> drop) + int(u)) ** 2 * factors[e] for v, u, e in terms))
-    return found
+        sums.append(sum((int(v >> drop) + int(u)) ** 2 * factors[e] for v, u, e in terms))
+    return sums
 
 
 @given(all_scales, st.data())
-def test_squares_that_do_not_fit_are_found_out(found: tuple[Plan, Scales], data: Any) -> None:
-    """Of any G's and classes, however G is rounded; and what is far from it passes."""
+def test_coarse_check_detects_squares_that_do_not_fit(
+    found: tuple[Plan, Scales], data: Any
+) -> None:
+    """With any G, classes and rounding, squares that do not fit fail and small ones pass."""
     _, scales = found
     assume(not scales.is_bound_proven)
     units = scales.units
@@ -496,7 +501,7 @@ def test_squares_that_do_not_fit_are_found_out(found: tuple[Plan, Scales], data:
                 rng.dirichlet(np.full(size, 0.3)) if shape == "few" else np.full(size, 1 / size)
             )
             for part, passes in ((Fraction(102, 100), False), (small, True)):
-                # G's whose squares add up to that part of what is opened.
+                # Values of G whose squares add up to that part of the opened ring.
                 total = float(opened * part)
                 real = np.sqrt(weights * total / factors)
                 g = np.floor(real * 2.0**units.g_bits).astype(np.int64)
@@ -509,16 +514,16 @@ def test_squares_that_do_not_fit_are_found_out(found: tuple[Plan, Scales], data:
                     (g < 0).astype(int),
                     (g > 0).astype(int),
                 ):
-                    rooms = [
+                    headroom = [
                         each.max_sum - coarse
                         for each, coarse in zip(
                             sums, coarse_sums(scales, g, mixed, up), strict=True
                         )
                     ]
-                    assert (min(rooms) >= 0) == passes, (shape, klass, part)
-                    # And differences keep their sign in the ring that they are compared in.
-                    assert all(abs(room) < 1 << (ring.bits - 1) for room in rooms)
-    # All samples in one node, for every output, each with the largest derivative there is.
+                    assert (min(headroom) >= 0) == passes, (shape, klass, part)
+                    # Differences keep their sign in the ring that they are compared in.
+                    assert all(abs(each) < 1 << (ring.bits - 1) for each in headroom)
+    # All samples are in one node, for every output, and all have the largest gradient.
     worst = np.zeros(sides, dtype=np.int64)
     worst[: scales.n_outputs] = units.max_gradient_sum
     for e in range(scales.n_class_bounds + 1):
@@ -527,7 +532,7 @@ def test_squares_that_do_not_fit_are_found_out(found: tuple[Plan, Scales], data:
             assert -(1 << (ring.bits - 1)) <= each.max_sum - total_of_worst
 
 
-def nasty_labels(n_samples: int, kind: str) -> np.ndarray:
+def make_extreme_label(n_samples: int, kind: str) -> np.ndarray:
     rng = np.random.default_rng(n_samples)
     label = rng.normal(size=n_samples)
     if kind == "outlier":  # half of all variance is one sample's
@@ -544,11 +549,9 @@ def nasty_labels(n_samples: int, kind: str) -> np.ndarray:
 @pytest.mark.parametrize("n_samples", [2, 3, 40, 1000])
 @pytest.mark.parametrize("rate", [0.01, 0.3, 1.0])
 @pytest.mark.parametrize("l2", [1e-3, 1.0, 30.0, 1e3, 1e5])
-def test_sums_of_residuals_stay_within_their_bound(
-    kind: str, n_samples: int, rate: float, l2: float
-) -> None:
-    """Of any samples, through trainings: the worst are all positive ones, or all negative ones."""
-    label = nasty_labels(n_samples, kind)
+def test_sums_of_residuals_are_bounded(kind: str, n_samples: int, rate: float, l2: float) -> None:
+    """The largest sums, of all positive or all negative residuals, are bounded in every table."""
+    label = make_extreme_label(n_samples, kind)
     unit = LabelUnit.from_label(label, float(np.mean(label)))
     target = unit.normalise(label)
     assert np.abs(target).max() <= 4
@@ -564,7 +567,7 @@ def test_sums_of_residuals_stay_within_their_bound(
         g = score - target
         worst = max(g[g > 0].sum(), -g[g < 0].sum())
         assert worst <= bound * (1 + 1e-12)
-        # Any tests: by the label's order, so that leaves differ most, or at random.
+        # Any splits: in the order of the label, so that leaves differ most, or at random.
         leaf = np.empty(n_samples, dtype=int)
         leaf[order] = np.arange(n_samples) * (1 << depth) // n_samples
         if table % 3 == 2:
@@ -574,7 +577,7 @@ def test_sums_of_residuals_stay_within_their_bound(
         score = score + (-rate * sums / (counts + l2))[leaf]
 
 
-def test_too_many_samples_are_refused() -> None:
+def test_too_many_samples_are_rejected() -> None:
     with pytest.raises(
         ParameterError, match="and 5000000 samples leave 11: use lattice masks, or fewer"
     ):

@@ -1,4 +1,4 @@
-"""Trainings with lattice masks: tests, costs, noise, and when they are chosen."""
+"""Training with lattice masks: splits, costs, noise, and the choice of masks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.runtime.harness import check_count, play
 
 
 def metered(federated: Any) -> tuple[int, int, int]:
-    """Rounds, and bytes between participants and from dealers."""
+    """Return rounds, and bytes between participants and from dealers."""
     meters = federated.program_result.meters
     online = [meter.sum_traffic("online") for meter in meters]
     dealt = sum(meter.sum_traffic("offline").received for meter in meters)
@@ -38,8 +38,8 @@ def metered(federated: Any) -> tuple[int, int, int]:
 @pytest.mark.parametrize("dealers", [1, 3])
 @pytest.mark.parametrize("sizes", [[3, 3], [1, 2, 3], [5, 1, 0, 0]])
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_it_has_the_tests_of_the_reference(task: str, sizes: list[int], dealers: int) -> None:
-    """With one dealer and with three, and as many rounds and bytes as were counted."""
+def test_splits_match_reference(task: str, sizes: list[int], dealers: int) -> None:
+    """With one dealer and with three, and with the estimated rounds and bytes."""
     x = columns(6)
     label = label_of(x, task)
     params = Params(task=task, tables=3, depth=3, buckets=16, learning_rate=0.5, masks="lattice")
@@ -63,8 +63,8 @@ def test_it_has_the_tests_of_the_reference(task: str, sizes: list[int], dealers:
 
 
 @pytest.mark.parametrize("dealers", [1, 3])
-def test_dealt_ahead(dealers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anybody is there, in files that one dealer signs, or three; and in many frames."""
+def test_offline_preprocessing(dealers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Preprocessing files of one dealer and of three, sent in many frames."""
     monkeypatch.setattr(frames, "MAX_FRAME_BYTES", 1000)
     x = columns(4)
     label = label_of(x, "regression")
@@ -79,7 +79,7 @@ def test_dealt_ahead(dealers: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_weights(classes: int) -> None:
-    """Of a classification: derivatives are masked once before they are weighted, and once after."""
+    """In a classification, gradients are masked before they are weighted, and again after."""
     x = columns(4)
     label = np.digitize(x[0] + x[1], np.linspace(-0.5, 0.5, classes - 1)).astype(float)
     weight = np.random.default_rng(2).uniform(0.2, 3.0, len(label))
@@ -100,7 +100,7 @@ def test_weights(classes: int) -> None:
     assert metered(federated) == (due[0].rounds, due[0].online_bytes, due[0].offline_bytes)
 
 
-TERMS: list[dict[str, Any]] = [
+SETTINGS: list[dict[str, Any]] = [
     {"min_child_weight": 4.0, "min_gain": 0.1},
     {"colsample": 0.5, "seed": 3},
     {"validation": 0.25},
@@ -113,11 +113,11 @@ TERMS: list[dict[str, Any]] = [
     ("task", "chosen"),
     [
         ("classification", {"classes": 3}),
-        *((task, terms) for task in ("regression", "classification") for terms in TERMS),
+        *((task, settings) for task in ("regression", "classification") for settings in SETTINGS),
     ],
     ids=str,
 )
-def test_other_terms(task: str, chosen: dict[str, Any]) -> None:
+def test_other_settings(task: str, chosen: dict[str, Any]) -> None:
     x = columns(5)
     label = label_of(x, task)
     if "classes" in chosen:
@@ -135,16 +135,16 @@ def test_other_terms(task: str, chosen: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_every_step_costs_what_is_counted(task: str) -> None:
-    """With a revealed loss, too."""
+def test_step_costs_match_counter(task: str) -> None:
+    """Also with a revealed loss."""
     program, inputs = trial([2, 1, 1], 0, "masked", reveal_loss=True, task=task, masks="lattice")
     assert program.plan.n_lattice_errors == 9
     check_count(program, play(program, 3, inputs))
 
 
 @pytest.mark.parametrize("name", ["california", "credit"])
-def test_the_paper_s_data(name: str, real_data: Callable[[str], DataSet]) -> None:
-    """Of thousands of rows, in several blocks; all tables are compared by `make bench-masks`."""
+def test_paper_datasets(name: str, real_data: Callable[[str], DataSet]) -> None:
+    """With thousands of rows, in several blocks; `make bench-masks` compares all tables."""
     real_data(name)  # or skip
     params = {"tables": 2, "depth": 4, "learning_rate": 1.0, "masks": "lattice"}
     report = run(Experiment(data=name, n_parties=3, network="memory", params=params))[1]
@@ -159,9 +159,11 @@ def test_the_paper_s_data(name: str, real_data: Callable[[str], DataSet]) -> Non
 @pytest.mark.parametrize("task", ["regression", "classification"])
 @pytest.mark.parametrize("samples", [100, 16_512, 200_000, 1_000_000])
 @pytest.mark.parametrize("errors", [6, 24])
-def test_noise_is_small(task: str, samples: int, errors: int) -> None:
-    """Eight deviations are a 25th of l2 where y is divided by; sums of g are moved no more than
-    random rounding moves them with uniform masks."""
+def test_noise_is_bounded(task: str, samples: int, errors: int) -> None:
+    """Eight standard deviations of H are at most l2 / 25.
+
+    Sums of g move no more than random rounding moves them with uniform masks.
+    """
     params = Params(task=task)
     plan = Plan(params, Ownership((0, 1), 1), samples)
     uniform = Scales.from_plan(plan).units
@@ -174,11 +176,11 @@ def test_noise_is_small(task: str, samples: int, errors: int) -> None:
     assert ring.bits <= 44
     assert units.g_bits == uniform.g_bits
     g_bits, _ = units.row_formats[0]
-    # Rounding at random has a variance of a sixth of a unit squared, on average.
+    # Random rounding has a variance of a sixth of a squared unit, on average.
     assert 10 * errors / 4.0**g_bits <= 1.01 / 6 / 4.0**uniform.g_bits or g_bits == 26
 
 
-# Which masks are chosen.
+# The choice of masks.
 
 
 def federation(task: str, features: int, parties: int, **params: Any) -> TrainingSpec:
@@ -195,7 +197,7 @@ def federation(task: str, features: int, parties: int, **params: Any) -> Trainin
 
 
 @pytest.mark.parametrize(
-    ("task", "rows", "features", "parties", "terms"),
+    ("task", "rows", "features", "parties", "settings"),
     [
         ("regression", 16_512, 8, 4, {"tables": 50, "depth": 5}),
         ("classification", 24_000, 23, 4, {"tables": 10, "depth": 4}),
@@ -203,12 +205,13 @@ def federation(task: str, features: int, parties: int, **params: Any) -> Trainin
         ("regression", 10_000, 1000, 4, {"tables": 1, "depth": 2}),
     ],
 )
-def test_small_trainings_have_uniform_masks(
-    task: str, rows: int, features: int, parties: int, terms: dict[str, Any]
+def test_auto_chooses_uniform_masks_for_small_runs(
+    task: str, rows: int, features: int, parties: int, settings: dict[str, Any]
 ) -> None:
-    """California, Credit and Breast Cancer cost what they cost when there were no others."""
+    """California, Credit and Breast Cancer have the costs of uniform masks."""
     auto, uniform = (
-        federation(task, features, parties, masks=masks, **terms) for masks in ("auto", "uniform")
+        federation(task, features, parties, masks=masks, **settings)
+        for masks in ("auto", "uniform")
     )
     assert auto.make_plan(rows).n_lattice_errors == 0
     assert estimate_cost(auto, auto.make_plan(rows)) == estimate_cost(
@@ -216,28 +219,28 @@ def test_small_trainings_have_uniform_masks(
     )
 
 
-def test_many_rows_and_features_have_lattice_masks() -> None:
-    """Where they make less of messages, or a matrix that does not fit memory is not needed."""
+def test_auto_chooses_lattice_masks_for_many_rows() -> None:
+    """They are chosen if they save messages, or a matrix that does not fit memory."""
     assert federation("regression", 20, 2).make_plan(200_000).n_lattice_errors == 6
     chosen = federation("classification", 100, 2)
     plan = chosen.make_plan(1_000_000)
     assert plan.n_lattice_errors == 6
     setup, _ = count_training_cost(chosen, plan)
-    insisting = federation("classification", 100, 2, masks="uniform")
-    before, _ = count_training_cost(insisting, insisting.make_plan(1_000_000))
+    forced = federation("classification", 100, 2, masks="uniform")
+    before, _ = count_training_cost(forced, forced.make_plan(1_000_000))
     assert 300 * setup.online_bytes < before.online_bytes
-    # Whatever is kept: a training and the next one have the same masks.
+    # With kept indicators a training run and the next one have the same masks.
     assert chosen.make_plan(1_000_000, cached_owners=(0, 1)).n_lattice_errors == 6
 
 
-def test_subsample_is_refused() -> None:
-    insisting = federation("regression", 100, 2, masks="lattice", subsample=0.5)
+def test_subsample_is_rejected() -> None:
+    forced = federation("regression", 100, 2, masks="lattice", subsample=0.5)
     with pytest.raises(ParameterError, match=r"masks: .* no lattice masks with subsample"):
-        insisting.make_plan(100_000)
+        forced.make_plan(100_000)
     assert federation("regression", 100, 2, subsample=0.5).make_plan(100_000).n_lattice_errors == 0
 
 
-def test_weights_of_a_regression_are_refused() -> None:
+def test_weights_of_a_regression_are_rejected() -> None:
     weighted = replace(federation("regression", 100, 2, masks="lattice"), is_weighted=True)
     with pytest.raises(ParameterError, match="no lattice masks with a regression's weights: leave"):
         weighted.make_plan(100_000)
@@ -246,7 +249,7 @@ def test_weights_of_a_regression_are_refused() -> None:
     )
 
 
-def test_another_protocol_has_none() -> None:
+def test_paper_rejects_lattice_masks() -> None:
     other = replace(federation("regression", 2, 2, masks="lattice"), protocol="paper")
     with pytest.raises(ParameterError, match="masks: PaperProtocol has uniform ones alone"):
         other.make_plan(100)

@@ -1,4 +1,4 @@
-"""Rows in shards: the reference's tests, whatever the shards; costs; resumption; failures."""
+"""Training in shards: the splits of the reference, costs, resumption, and failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from privet.spec.params import Params
 from privet.spec.plan import ExplainBy, Plan
 from privet.transport.channel import Channel
 from tests.boosting.test_federation import columns, label_of
-from tests.protocols.sharding import Played, play_in_shards
+from tests.protocols.sharding import ShardedRun, train_in_shards
 from tests.runtime.harness import RecordingChannel
 
 N = 512
@@ -42,14 +42,14 @@ def case(
     sizes: tuple[int, ...] = (2, 3),
     **changes: Any,
 ) -> tuple[TrainingSpec, Plan, list[TrainingData], FloatArray, Params]:
-    """Return a training in shards, and what it is trained on."""
+    """Return a training run in shards, and its inputs."""
     x = columns(sum(sizes))[:, :n_rows]
     values = {"task": "regression", "tables": 3, "depth": 3, "buckets": 8, "learning_rate": 0.5}
-    terms = (
+    spec_settings = (
         *("reveal_loss", "reveal_gain", "monotone"),
         *("has_explanations", "reveal_validation", "importances_by"),
     )
-    reveals = {key: changes.pop(key) for key in terms if key in changes}
+    settings = {key: changes.pop(key) for key in spec_settings if key in changes}
     params = Params.parse({**values, **changes})
     label = label_of(columns(5), params.task)[:n_rows]
     if params.classes > 2:
@@ -68,7 +68,7 @@ def case(
         features=tuple(Feature(name, party.owner) for party in parties for name in party.names),
         active=len(sizes) - 1,
         is_weighted=weighted,
-        **reveals,
+        **settings,
     )
     weight = None
     if weighted:
@@ -80,15 +80,15 @@ def case(
     return federation, plan, inputs, label, params
 
 
-def check_tests(
-    played: Played, inputs: list[TrainingData], params: Params, monotone: tuple[int, ...] = ()
+def check_against_reference(
+    run: ShardedRun, inputs: list[TrainingData], params: Params, monotone: tuple[int, ...] = ()
 ) -> None:
-    """The tests are those of the reference, and all losses within their bounds."""
+    """Check that splits are those of the reference, and that leaf values and losses agree."""
     last = inputs[-1]
     assert last.label is not None
     parties = [each.columns for each in inputs]
     n_validation = round(params.validation * len(last.label))
-    grown = train_locally_with_losses(
+    reference = train_locally_with_losses(
         parties,
         last.label,
         params,
@@ -96,31 +96,31 @@ def check_tests(
         sample_weight=last.sample_weight,
         monotone=monotone,
     )
-    trained = played.trained
+    trained = run.trained
     model = join_parts([each.part for each in trained if each.part is not None])
-    assert (model.feature == grown.model.feature).all()
-    assert (model.bucket == grown.model.bucket).all()
-    assert np.abs(model.leaf_values - grown.model.leaf_values).max() < 2**-10
-    if grown.losses:
-        assert trained[-1].losses == pytest.approx(grown.losses, rel=1e-3)
+    assert (model.feature == reference.model.feature).all()
+    assert (model.bucket == reference.model.bucket).all()
+    assert np.abs(model.leaf_values - reference.model.leaf_values).max() < 2**-10
+    if reference.losses:
+        assert trained[-1].losses == pytest.approx(reference.losses, rel=1e-3)
 
 
 @pytest.mark.parametrize("masks", ["uniform", "lattice"])
 @pytest.mark.parametrize("task", ["regression", "classification"])
 @pytest.mark.parametrize("shards", [2, 4])
-def test_the_tests_of_the_reference(shards: int, task: str, masks: str) -> None:
+def test_splits_match_reference(shards: int, task: str, masks: str) -> None:
     federation, plan, inputs, _, params = case(shards, task=task, masks=masks)
     assert bool(plan.n_lattice_errors) == (masks == "lattice")
-    check_tests(play_in_shards(federation, plan, inputs), inputs, params)
+    check_against_reference(train_in_shards(federation, plan, inputs), inputs, params)
 
 
 @pytest.mark.parametrize("n_rows", [3, 7])
-def test_shards_of_a_row_and_uneven_ones(n_rows: int) -> None:
+def test_single_row_and_uneven_shards(n_rows: int) -> None:
     federation, plan, inputs, *_ = case(3, n_rows, tables=2, depth=2)
     assert {shard.n_samples for shard in plan.split_into_shards()} <= {1, 2, 3}
-    whole = replace(plan, shards=1)
-    assert whole.split_into_shards()[0].n_samples == n_rows
-    play_in_shards(federation, plan, inputs)
+    unsharded = replace(plan, shards=1)
+    assert unsharded.split_into_shards()[0].n_samples == n_rows
+    train_in_shards(federation, plan, inputs)
 
 
 @pytest.mark.parametrize(
@@ -138,39 +138,41 @@ def test_shards_of_a_row_and_uneven_ones(n_rows: int) -> None:
     ],
     ids=lambda changes: ", ".join(map(str, changes)),
 )
-def test_whatever_a_training_asks_of_its_rows(changes: dict[str, Any]) -> None:
+def test_all_settings(changes: dict[str, Any]) -> None:
     federation, plan, inputs, _, params = case(3, **changes)
-    check_tests(play_in_shards(federation, plan, inputs), inputs, params, plan.monotone)
+    check_against_reference(
+        train_in_shards(federation, plan, inputs), inputs, params, plan.monotone
+    )
 
 
 def test_three_dealers() -> None:
     federation, plan, inputs, _, params = case(2, tables=2)
-    check_tests(play_in_shards(federation, plan, inputs, dealers=3), inputs, params)
+    check_against_reference(train_in_shards(federation, plan, inputs, dealers=3), inputs, params)
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 @pytest.mark.parametrize("masks", ["uniform", "lattice"])
-def test_the_cost_is_as_computed(task: str, masks: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes are those of the heads and of all groups; delays those of the heads and of one."""
+def test_cost_matches_estimate(task: str, masks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes are those of coordinators and all groups; rounds those of coordinators and a group."""
     federation, plan, inputs, *_ = case(3, task=task, masks=masks, tables=1, validation=0.25)
     passed: list[Share] = []
 
-    def give(head: WorkerHandle, order: Command) -> None:
-        passed.extend(share for share in order.shares if share.known)
-        _give(head, order)
+    def recording_send(handle: WorkerHandle, command: Command) -> None:
+        passed.extend(share for share in command.shares if share.known)
+        send(handle, command)
 
-    def answer(head: WorkerHandle, due: Sequence[Elements]) -> list[Share]:
-        passed.extend(found := _answer(head, due))
-        return found
+    def recording_receive(handle: WorkerHandle, expected: Sequence[Elements]) -> list[Share]:
+        passed.extend(response := receive(handle, expected))
+        return response
 
-    _give, _answer = WorkerHandle.send_command, WorkerHandle.receive_response
-    monkeypatch.setattr(WorkerHandle, "send_command", give)
-    monkeypatch.setattr(WorkerHandle, "receive_response", answer)
-    played = play_in_shards(federation, plan, inputs)
+    send, receive = WorkerHandle.send_command, WorkerHandle.receive_response
+    monkeypatch.setattr(WorkerHandle, "send_command", recording_send)
+    monkeypatch.setattr(WorkerHandle, "receive_response", recording_receive)
+    run = train_in_shards(federation, plan, inputs)
     setup, table = count_training_cost(federation, plan)
     records = [
         (role, record.meter)
-        for role, record in [*played.heads.items(), *played.workers.items()]
+        for role, record in [*run.coordinators.items(), *run.workers.items()]
         if isinstance(record, PartyResult)
     ]
     sent = sum(meter.sum_traffic().sent for _, meter in records)
@@ -182,22 +184,22 @@ def test_the_cost_is_as_computed(task: str, masks: str, monkeypatch: pytest.Monk
     assert total.rounds == sum(rounds)
     between = sum(share.ring.count_packed_bytes(share.size) for share in passed)
     assert total.worker_bytes * len(federation.parties) == between > 0
-    whole = sum(count_training_cost(federation, replace(plan, shards=1)), start=Cost())
-    assert total.rounds <= whole.rounds + 6  # sums, leaves and losses are masked twice
+    unsharded = sum(count_training_cost(federation, replace(plan, shards=1)), start=Cost())
+    assert total.rounds <= unsharded.rounds + 6  # sums, leaves and losses are masked twice
 
 
 @pytest.mark.parametrize("by", ["feature", "participant"])
 @pytest.mark.parametrize(
     "changes", [{}, {"task": "classification"}, {"task": "classification", "classes": 3}]
 )
-def test_validation_rows_at_the_end(changes: dict[str, Any], by: ExplainBy) -> None:
-    """Workers predict them as heads do, to the last bit; means are rounded at random."""
-    terms: dict[str, Any] = {
+def test_results_on_validation_rows(changes: dict[str, Any], by: ExplainBy) -> None:
+    """Workers predict exactly as coordinators do; means are rounded at random."""
+    settings: dict[str, Any] = {
         "has_explanations": True,
         "reveal_validation": True,
         "importances_by": by,
     }
-    federation, plan, inputs, *_ = case(3, tables=2, validation=0.25, **terms, **changes)
+    federation, plan, inputs, *_ = case(3, tables=2, validation=0.25, **settings, **changes)
 
     def after(
         runtime: Runtime,
@@ -205,50 +207,55 @@ def test_validation_rows_at_the_end(changes: dict[str, Any], by: ExplainBy) -> N
         data: TrainingData | None,
         workers: Sequence[WorkerHandle],
     ) -> list[ValidationResult]:
-        found = [reveal_validation_results(runtime, federation, plan, trained, data, workers)]
-        whole = replace(plan, shards=1)
-        return [*found, reveal_validation_results(runtime, federation, whole, trained, data)]
+        in_shards = reveal_validation_results(runtime, federation, plan, trained, data, workers)
+        unsharded_plan = replace(plan, shards=1)
+        return [
+            in_shards,
+            reveal_validation_results(runtime, federation, unsharded_plan, trained, data),
+        ]
 
-    played = play_in_shards(federation, plan, inputs, after=after)
-    in_shards, whole = played.after["party2"]
+    run = train_in_shards(federation, plan, inputs, after=after)
+    in_shards, unsharded = run.after["party2"]
     assert in_shards.predictions is not None
-    assert np.array_equal(in_shards.predictions, whole.predictions)
+    assert np.array_equal(in_shards.predictions, unsharded.predictions)
     assert in_shards.predictions.shape[-1] == N // 4
-    assert list(in_shards.importances) == list(whole.importances)
-    differences = np.subtract(*(np.array([*v.importances.values()]) for v in (in_shards, whole)))
+    assert list(in_shards.importances) == list(unsharded.importances)
+    differences = np.subtract(
+        *(np.array([*v.importances.values()]) for v in (in_shards, unsharded))
+    )
     assert np.abs(differences).max() < 2.0**-8
-    assert played.after["party1"] == [ValidationResult(), ValidationResult()]
+    assert run.after["party1"] == [ValidationResult(), ValidationResult()]
 
 
-def test_a_training_goes_on_from_what_all_shards_kept() -> None:
+def test_training_resumes_from_scores_of_all_shards() -> None:
     federation, plan, inputs, _, params = case(3, tables=2)
-    first = play_in_shards(federation, plan, inputs)
+    first = train_in_shards(federation, plan, inputs)
     assert {key[2] for key in first.scores} == {1, 2}
     longer = params.model_copy(update={"tables": 4})
     federation = replace(federation, params=longer)
     plan = replace(plan, params=longer)
-    played = play_in_shards(federation, plan, inputs, earlier=(first, 2))
-    check_tests(played, inputs, longer)
+    run = train_in_shards(federation, plan, inputs, earlier=(first, 2))
+    check_against_reference(run, inputs, longer)
 
 
-def test_a_protocol_without_workers_says_so() -> None:
+def test_protocol_without_shards_is_rejected() -> None:
     _, plan, *_ = case(2)
     with pytest.raises(ParameterError, match=r"shards: the protocol paper has no workers"):
         PaperProtocol.check_plan(plan)
 
 
-def test_more_shards_than_rows() -> None:
+def test_more_shards_than_rows_are_rejected() -> None:
     with pytest.raises(DataError, match="shards: 4, and there are 3 rows to train on"):
         case(4, 3)[1].split_into_shards()
     with pytest.raises(DataError, match="shards: 9, and there are 5 rows to validate with"):
         case(9, 50, validation=0.1)[1].split_into_shards()
 
 
-@pytest.mark.parametrize("where", [("party1", 0), ("party2", 2), ("dealer", 1)])
-def test_a_lost_worker_is_named(where: tuple[str, int]) -> None:
-    """Whoever it is: nobody hangs."""
+@pytest.mark.parametrize("worker", [("party1", 0), ("party2", 2), ("dealer", 1)])
+def test_disconnected_worker_ends_training(worker: tuple[str, int]) -> None:
+    """No role hangs, whichever worker disconnects."""
 
-    class Cut(RecordingChannel):
+    class FailingChannel(RecordingChannel):
         def send(self, peer: str, array: Any, tag: int = 0, stream: int = 0) -> None:
             self.sent = getattr(self, "sent", 0) + 1
             if self.sent > 5:
@@ -257,8 +264,8 @@ def test_a_lost_worker_is_named(where: tuple[str, int]) -> None:
             super().send(peer, array, tag, stream)
 
     def wrap(role: str, shard: int, channel: Channel) -> Channel:
-        return Cut(channel) if (role, shard) == where else channel
+        return FailingChannel(channel) if (role, shard) == worker else channel
 
     federation, plan, inputs, *_ = case(3, tables=2)
     with pytest.raises(PeerError):
-        play_in_shards(federation, plan, inputs, wrap=wrap)
+        train_in_shards(federation, plan, inputs, wrap=wrap)

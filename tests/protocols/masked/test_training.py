@@ -1,4 +1,4 @@
-"""Training and prediction by the masked protocol: tests, costs, reveals, messages."""
+"""Training and prediction with `masked`: splits, costs, disclosures and rounds."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from tests.runtime.harness import check_count, play
 @pytest.mark.parametrize(
     "sizes", [[3, 3], [2, 1, 3], [1, 1, 2, 2], [1] * 6, [5, 1], [3, 3, 0], [1] * 6 + [0, 0]]
 )
-def test_it_has_the_tests_of_the_reference(sizes: list[int], task: Any) -> None:
-    """2 to 8 parties; parties of one column; an active participant without features."""
+def test_splits_match_reference(sizes: list[int], task: Any) -> None:
+    """With 2 to 8 participants, with single columns, and a label holder without features."""
     x = columns(6)
     label = label_of(x, task)
     if task == "regression":
@@ -55,8 +55,8 @@ def test_it_has_the_tests_of_the_reference(sizes: list[int], task: Any) -> None:
     assert (model.bucket == reference.bucket).all()
     assert (model.threshold == reference.threshold).all()
     unit, bits = (2**12, 12) if task == "regression" else (1.0, 10)
-    kept = len(sizes) / 2 * 2.0 ** -(bits + GUARD_BITS)
-    assert np.abs(model.leaf_values - reference.leaf_values).max() < unit * (2.0**-16 + kept)
+    rounding = len(sizes) / 2 * 2.0 ** -(bits + GUARD_BITS)
+    assert np.abs(model.leaf_values - reference.leaf_values).max() < unit * (2.0**-16 + rounding)
     assert federated.predictions is not None
     assert_rounded(federated.predictions, model, new, bits, federated.parts[-1].label_unit)
 
@@ -74,7 +74,7 @@ def test_buckets_depths_and_regularisation(task: Any, buckets: int, depth: int, 
         train_locally(parties, label, params),
         train_locally(parties, label, params, "masked"),
     )
-    # Not the tests: with much l2 none is better than one that splits nothing, and those tie.
+    # Buckets are not compared: with a large l2 no split is better than none, and these tie.
     assert (model.feature == reference.feature).all()
     assert np.abs(model.predict_scores(x) - reference.predict_scores(x)).max() < 4e-4
 
@@ -90,8 +90,8 @@ def test_two_samples_and_one_candidate() -> None:
     assert model.predict_scores(x) == pytest.approx(reference.predict_scores(x), abs=1e-4)
 
 
-def test_copies_of_features() -> None:
-    """Copies of a column tie in every score: rounding may choose among them, and only them."""
+def test_duplicate_features() -> None:
+    """Copies of a column tie in every score: rounding can choose only among them."""
     x = columns(3)
     x = np.concatenate([x, x, x])
     label = label_of(x, "regression")
@@ -124,27 +124,27 @@ def test_ties_missing_values_and_constants() -> None:
 
 
 def root_cost(scales: Scales, n: int, cuts: int) -> Cost:
-    """What dividing by the counts of both sides of the root's cuts costs, once a training."""
+    """Return the cost of dividing by the counts of both sides of the root's cuts."""
     counts, sides = scales.units.h_ring, 2 * cuts
     thresholds, width = scales.thresholds.values, scales.thresholds.width
-    assert width <= 19  # so that two digits do
+    assert width <= 19  # two digits suffice
     compared = compare_cost(n, width, 2, len(thresholds), sides)
-    # y has two masks in a ring wider than counts, otherwise one; every threshold has two bits, and
-    # these with every mask a product.
+    # y has two masks in a ring wider than that of counts, otherwise one. Every threshold has two
+    # bits, and a product of each with every mask.
     wide = scales.wide_ring
     masks = 2 if wide.bits > counts.bits else 1
     m = dealt(*[(wide, sides)] * masks, (wide, (1 + masks) * 2 * len(thresholds) * sides))
     m += opened(n, (scales.narrow_ring, sides))
-    waves = dealt((Z64, 2 * (2 * scales.class_ratio + 4) * sides))
+    terms = dealt((Z64, 2 * (2 * scales.class_ratio + 4) * sides))
     z = opened(n, (scales.reciprocal_ring, sides)) + dealt((Z64, sides), (Z64, sides))
-    return dealt((counts, cuts)) + opened(n, (counts, cuts)) + compared + m + waves + z
+    return dealt((counts, cuts)) + opened(n, (counts, cuts)) + compared + m + terms + z
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 @pytest.mark.parametrize("sizes", [[3, 2], [2, 1, 2]])
 @pytest.mark.parametrize("reveal_loss", [False, True])
-def test_the_cost_is_as_computed(task: str, sizes: list[int], reveal_loss: bool) -> None:
-    """Of every step, and of setting up and a table, from which costs are told beforehand."""
+def test_cost_matches_estimate(task: str, sizes: list[int], reveal_loss: bool) -> None:
+    """Check the cost of every step, and of setup and a table, from which costs are estimated."""
     n = len(sizes)
     program, inputs = trial(sizes, 0, "masked", reveal_loss=reveal_loss, task=task, depth=3)
     views = play(program, n, inputs)
@@ -153,7 +153,7 @@ def test_the_cost_is_as_computed(task: str, sizes: list[int], reveal_loss: bool)
     assert within(steps, "setup") == setup
     assert within(steps, "table") == table * 2
     assert within(steps, "predict").rounds == 3
-    # The label, and five features' indicators at seven cuts, to all others.
+    # The label, and the indicators of five features at seven cuts, to all other participants.
     scales = Scales.from_plan(program.plan)
     assert scales.units.g_ring is Z32
     label = scales.score_ring if task == "regression" else Z64
@@ -163,29 +163,29 @@ def test_the_cost_is_as_computed(task: str, sizes: list[int], reveal_loss: bool)
     assert (steps["table"].rounds if "table" in steps else 0) == 2 * reveal_loss
 
 
-def test_nothing_but_features_and_their_buckets_is_revealed() -> None:
+def test_only_features_and_buckets_are_revealed() -> None:
     program, inputs = trial([2, 1, 2], 0, "masked", tables=3)
     views = play(program, 3, inputs)
-    everybody = ("party1", "party2", "party3")
+    participants = ("party1", "party2", "party3")
     depth = program.plan.params.depth
     feature = views[0].result.part.feature.reshape(-1)
-    owners = [everybody[program.plan.ownership.features[j]] for j in feature]
+    owners = [participants[program.plan.ownership.features[j]] for j in feature]
     expected = []
     for level, owner in enumerate(owners):
-        expected += [("split feature", everybody, 1), ("split bucket", (owner,), 1)]
+        expected += [("split feature", participants, 1), ("split bucket", (owner,), 1)]
         if level % depth == depth - 1:
-            # Of 512 scores, the squares of 35 cuts at two levels, and both sides of 4 leaves' sums:
-            # up to 128 to a count.
-            expected.append(("numbers within bounds", everybody, 4 + 2 + 1))
+            # Counts of up to 128 numbers each: of 512 scores, the squares of 35 cuts at two levels,
+            # and both signs of 4 leaves' sums.
+            expected.append(("numbers within bounds", participants, 4 + 2 + 1))
     expected.append(("predictions", ("party3",), 5))
     for view in views:
         assert [(e.disclosure, e.recipients, e.n_elements) for e in view.ledger.entries] == expected
-        told = {e.step for e in view.ledger.entries if e.disclosure == "numbers within bounds"}
-        assert told == {"table/leaves"}
+        steps = {e.step for e in view.ledger.entries if e.disclosure == "numbers within bounds"}
+        assert steps == {"table/leaves"}
 
 
 @pytest.mark.parametrize("recipient", [0, 2])
-def test_a_prediction_takes_three_rounds(recipient: int) -> None:
+def test_prediction_takes_three_rounds(recipient: int) -> None:
     program, inputs = trial([2, 1, 2], 0, "masked", task="classification", tables=4, depth=3)
     parts = [result.part for result in simulate(program, 3, inputs).results]
     new = np.random.default_rng(3).normal(size=(5, 40))
@@ -207,10 +207,10 @@ def test_a_prediction_takes_three_rounds(recipient: int) -> None:
         ("syn-c", 1, 3),
     ],
 )
-def test_the_paper_s_data(
+def test_paper_datasets(
     name: str, tables: int, depth: int, real_data: Callable[[str], DataSet]
 ) -> None:
-    """With the paper's parameters and, to be short, fewer tables; docs/masked.md has them all."""
+    """With the paper's parameters, but fewer tables; docs/masked.md contains all results."""
     real_data(name)  # or skip
     params = {"tables": tables, "depth": depth, "buckets": 32, "l2": 1.0, "learning_rate": 1.0}
     report = run(Experiment(data=name, n_parties=3, network="memory", params=params))[1]

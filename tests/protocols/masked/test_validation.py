@@ -1,4 +1,4 @@
-"""The loss on validation rows, on shares: as in the clear, at the label's holder, at its cost."""
+"""The loss on validation rows on shares: results as in plaintext, disclosures and costs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from tests.runtime.harness import check_count, measured, play
 V = 128
 
 
-def watched(task: str, **changes: Any) -> tuple[list[BucketedColumns], FloatArray, Params]:
+def with_validation_rows(
+    task: str, **changes: Any
+) -> tuple[list[BucketedColumns], FloatArray, Params]:
     x = columns(6)
     label = label_of(x, "regression" if task == "three" else task)
     if task == "three":
@@ -39,9 +41,9 @@ def watched(task: str, **changes: Any) -> tuple[list[BucketedColumns], FloatArra
 
 
 @pytest.mark.parametrize("task", ["regression", "classification", "three"])
-def test_losses_are_those_of_the_reference(task: str) -> None:
-    """To the rounding: a unit of the mean is 2^-16 or less, in the square of the label's unit."""
-    parties, label, params = watched(task)
+def test_losses_match_reference(task: str) -> None:
+    """They agree up to rounding to 2^-16 or less of the square of the label's unit."""
+    parties, label, params = with_validation_rows(task)
     plain = train_locally_with_losses(parties, label, params)
     found = train_federated(parties, label, params, "masked", reveal_validation=True)
     assert (join_parts(found.parts).feature == plain.model.feature).all()
@@ -49,10 +51,10 @@ def test_losses_are_those_of_the_reference(task: str) -> None:
     assert unit is not None
     step = 2.0**-16 * unit.scale**2
     assert len(found.losses) == params.tables
-    # Leaf values differ by 2^-16 or so, and the loss by that times a mean residual below 1/4.
+    # Leaf values differ by about 2^-16, and the loss by that times a mean residual below 1/4.
     assert found.losses == pytest.approx(plain.losses, abs=0.75 * step)
     assert [loss / step % 1 for loss in found.losses] == pytest.approx([0] * 4, abs=1e-6)
-    # And predictions of the rows, as the label's holder gets them.
+    # Predictions of validation rows, as the label holder receives them.
     rows = np.concatenate([make_representative_values(party, V) for party in parties])
     assert found.validation_predictions is not None
     expected = join_parts(found.parts).predict(rows)
@@ -61,8 +63,8 @@ def test_losses_are_those_of_the_reference(task: str) -> None:
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 def test_validation_rows_are_not_trained_on(task: str) -> None:
-    """Their labels change no table: not even the label's unit."""
-    parties, label, params = watched(task)
+    """Their labels change neither a table nor the label's unit."""
+    parties, label, params = with_validation_rows(task)
     other = label.copy()
     other[N - V :] = np.roll(label[N - V :], 1)
     one, two = (train_federated(parties, y, params, "masked") for y in (label, other))
@@ -75,18 +77,20 @@ def test_validation_rows_are_not_trained_on(task: str) -> None:
     assert train_plaintext_with_losses(parties, label, params, n_validation=V).losses != one.losses
 
 
-def late(sizes: list[int], task: str, **changes: Any) -> tuple[SimulatedTraining, list[Any]]:
-    """Return a trial whose last rows are set aside, without predictions of others."""
+def trial_with_validation(
+    sizes: list[int], task: str, **changes: Any
+) -> tuple[SimulatedTraining, list[Any]]:
+    """Return a training run with validation rows, without predictions of other rows."""
     program, inputs = trial(sizes, 0, "masked", task=task, **changes)
     federation = replace(program.training_spec, reveal_validation=True)
     plan = federation.make_plan(N)
-    return SimulatedTraining(federation, plan), [(own, None) for own, _ in inputs]
+    return SimulatedTraining(federation, plan), [(data, None) for data, _ in inputs]
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 @pytest.mark.parametrize("n", [2, 3])
-def test_the_cost_is_as_computed(task: str, n: int) -> None:
-    program, inputs = late([2] * n, task, validation=V / N, patience=5)
+def test_cost_matches_estimate(task: str, n: int) -> None:
+    program, inputs = trial_with_validation([2] * n, task, validation=V / N, patience=5)
     views = play(program, n, inputs)
     steps = check_count(program, views)
     setup, table = count_training_cost(program.training_spec, program.plan)
@@ -94,15 +98,15 @@ def test_the_cost_is_as_computed(task: str, n: int) -> None:
     assert within(steps, "table") == table * 2
     cost = estimate_cost(program.training_spec, program.plan)
     assert measured(views) == Cost(cost.rounds, cost.online_bytes, cost.offline_bytes)
-    # Four rounds for the loss, of which one is revealed, and one to say whether to stop.
+    # Three rounds for the loss, and one each to reveal it and to announce whether to stop.
     assert within(steps, "table/validation").rounds == 2 * 3
     assert within(steps, "table/stop") == Cost(2, 2 * 4 * (n - 1))
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_rows_to_watch_cost_less_than_rows_to_train_on(task: str) -> None:
-    """They are in no histogram, no indicator is published for them, and no child is opened."""
-    program, _ = late([2, 2], task, validation=0.5)
+def test_validation_rows_cost_less_than_training_rows(task: str) -> None:
+    """Validation rows are in no histogram, and have no published indicators and no children."""
+    program, _ = trial_with_validation([2, 2], task, validation=0.5)
     setup, table = count_training_cost(program.training_spec, program.plan)
     params = program.plan.params.model_copy(update={"validation": 0.0})
     federation = replace(program.training_spec, params=params)
@@ -112,19 +116,19 @@ def test_rows_to_watch_cost_less_than_rows_to_train_on(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_who_learns_what(task: str) -> None:
-    program, inputs = late([2, 2, 2], task, validation=V / N, patience=5)
+def test_disclosures(task: str) -> None:
+    program, inputs = trial_with_validation([2, 2, 2], task, validation=V / N, patience=5)
     views = play(program, 3, inputs)
     for view in views:
-        found = [(e.disclosure, e.recipients, e.n_elements) for e in view.ledger.entries]
-        everybody = ("party1", "party2", "party3")
-        assert found.count(("validation loss", ("party3",), 1)) == 2
-        word = "number of tables to keep, or none yet"
-        assert found.count((word, (*everybody, DEALER_NAME), 1)) == 2
-        assert found.count(("predictions of validation rows", ("party3",), V)) == 1
-        assert {what for what, *_ in found} == {
+        entries = [(e.disclosure, e.recipients, e.n_elements) for e in view.ledger.entries]
+        participants = ("party1", "party2", "party3")
+        assert entries.count(("validation loss", ("party3",), 1)) == 2
+        early_stop = "number of tables to keep, or none yet"
+        assert entries.count((early_stop, (*participants, DEALER_NAME), 1)) == 2
+        assert entries.count(("predictions of validation rows", ("party3",), V)) == 1
+        assert {disclosure for disclosure, *_ in entries} == {
             *("split feature", "split bucket", "numbers within bounds", "validation loss"),
-            *(word, "predictions of validation rows"),
+            *(early_stop, "predictions of validation rows"),
         }
     assert views[-1].result.losses
     assert all(
@@ -134,28 +138,30 @@ def test_who_learns_what(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-@pytest.mark.parametrize("ahead", [False, True])
-def test_training_stops_with_the_best_tables(
-    task: str, ahead: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("offline", [False, True])
+def test_early_stopping_keeps_the_best_tables(
+    task: str, offline: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the dealer has dealt for all tables: the rest of its files is left."""
+    """With offline preprocessing for all tables, the rest of the files is not used."""
     losses = iter([0.5, 0.4, 0.45, 0.6, 0.1])
     monkeypatch.setattr(MaskedProtocol, "decode_validation_loss", lambda *_: next(losses))
-    parties, label, params = watched(task, tables=9, patience=2)
+    parties, label, params = with_validation_rows(task, tables=9, patience=2)
     found = train_federated(
-        parties, label, params, "masked", offline=ahead, new_columns=None, network="memory"
+        parties, label, params, "masked", offline=offline, new_columns=None, network="memory"
     )
     assert [part.n_tables for part in found.parts] == [2, 2, 2]
     assert len(found.losses) == 4
-    whole = train_locally_with_losses(
+    all_tables = train_locally_with_losses(
         parties, label, params.model_copy(update={"patience": None})
     ).model
-    assert (join_parts(found.parts).feature == whole.feature[:2]).all()
+    assert (join_parts(found.parts).feature == all_tables.feature[:2]).all()
 
 
-def test_the_reference_stops_as_early() -> None:
-    """A label of noise is learned by heart: its loss on other rows grows soon."""
-    parties, _, params = watched("classification", tables=30, patience=3, learning_rate=1.0)
+def test_reference_stops_at_the_same_table() -> None:
+    """A model overfits a label of noise, so its loss on other rows soon grows."""
+    parties, _, params = with_validation_rows(
+        "classification", tables=30, patience=3, learning_rate=1.0
+    )
     label = np.random.default_rng(3).integers(0, 2, N).astype(float)
     plain = train_locally_with_losses(parties, label, params)
     assert plain.model.n_tables == int(np.argmin(plain.losses)) + 1
@@ -166,17 +172,17 @@ def test_the_reference_stops_as_early() -> None:
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_scores_out_of_bounds_end_it(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before any loss is revealed."""
-    parties, label, params = watched(task)
+def test_scores_out_of_range_end_training(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training ends before a loss is revealed."""
+    parties, label, params = with_validation_rows(task)
     monkeypatch.setattr("privet.protocols.masked.validation.MAX_SCORE", 1)
     monkeypatch.setattr("privet.protocols.masked.validation.MAX_RESIDUAL", 1)
     with pytest.raises(ResultError, match=r"validation rows' (scores|residuals) of 1 and"):
         train_federated(parties, label, params, "masked")
 
 
-def test_what_is_refused() -> None:
-    parties, label, params = watched("regression")
+def test_unsupported_settings_are_rejected() -> None:
+    parties, label, params = with_validation_rows("regression")
     with pytest.raises(ParameterError, match="validation: the protocol paper"):
         train_locally_with_losses(parties, label, params, "paper")
     without = params.model_copy(update={"validation": 0.0, "patience": 2})
@@ -188,9 +194,9 @@ def test_what_is_refused() -> None:
         train_locally_with_losses(parties, outlier, params, "masked")
 
 
-def test_rows_that_come_from_elsewhere() -> None:
-    """The last rows are validation rows, whatever share of all they are."""
-    parties, label, params = watched("classification")
+def test_explicit_validation_rows() -> None:
+    """With `n_validation`, the last rows are validation rows."""
+    parties, label, params = with_validation_rows("classification")
     params = params.model_copy(update={"validation": 0.0, "patience": 9})
     plain = train_locally_with_losses(parties, label, params, n_validation=100)
     found = train_locally_with_losses(parties, label, params, "masked", n_validation=100)

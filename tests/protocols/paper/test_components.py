@@ -1,4 +1,4 @@
-"""Each component of the paper: its value within its bound, its cost against the meter."""
+"""The components of `paper`: results within their error bounds, and costs as measured."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def on_shares(
 ) -> tuple[list[View], Cost]:
     """Run `component(runtime, [value])` at n participants, the dealer and a counter.
 
-    Every step costs what the counter says.
+    Check that every step has the cost that the counter reports.
     """
     parts = cut(value, ring, n, seed=0)
 
@@ -62,40 +62,42 @@ def total(views: list[View], ring: Ring = Z64) -> np.ndarray:
 
 
 def cost(n: int, program: Any, *shapes: tuple[int, ...], ring: Ring = Z64, **options: Any) -> Cost:
-    """What a program costs on values of some shapes."""
+    """Return the cost of a program on values of some shapes."""
     return count_program_cost(
         partial(program, **options), n, *(Share.unknown(s, ring) for s in shapes)
     )
 
 
 def fixed_product(n: int, shape: tuple[int, ...]) -> Cost:
-    """What a product of fixed-point numbers costs."""
+    """Return the cost of a product of fixed-point numbers."""
     return cost(n, multiply_fixed_point, shape, shape, bits=20)
 
 
 @pytest.mark.parametrize("n", PARTIES)
-@pytest.mark.parametrize("least", [1.0, 0.01, 2.0])
-def test_reciprocal(n: int, least: float) -> None:
-    """From the least to the largest value: Newton's error, and the rounding of the last steps."""
-    y = np.concatenate([least * np.geomspace(1, 100, 50), np.geomspace(1, 1 << 20, 200) + least])
+@pytest.mark.parametrize("min_divisor", [1.0, 0.01, 2.0])
+def test_reciprocal(n: int, min_divisor: float) -> None:
+    """From the smallest to the largest divisor: Newton's error, and rounding of the last steps."""
+    y = np.concatenate(
+        [min_divisor * np.geomspace(1, 100, 50), np.geomspace(1, 1 << 20, 200) + min_divisor]
+    )
     y = FIXED_POINT.decode(FIXED_POINT.encode(np.minimum(y, 1 << 20)))
-    bits = choose_reciprocal_bits(least)
+    bits = choose_reciprocal_bits(min_divisor)
     gate = partial(compute_reciprocal, bits=bits)
-    result, found_cost, _ = run(gate, [FIXED_POINT.encode(y)], [Z64], n, Z64)
-    found = signed(result) / 2.0**bits
+    result, measured_cost, _ = run(gate, [FIXED_POINT.encode(y)], [Z64], n, Z64)
+    reciprocal = signed(result) / 2.0**bits
     units = n - n // 2
     start = units * 2.0 ** (RECIPROCAL_START_BITS - bits)
-    # After 20 squarings exp(-y) is left, for a start that rounding made a little larger or smaller;
-    # the last iteration's rounding adds to it, and the one's before, squared.
+    # After 20 squarings an error of exp(-y) is left, for a start that rounding has changed; add the
+    # rounding of the last iteration, and that of the one before, squared.
     rounding = units * (1 + y) * 2.0**-bits
     rounding += 4 * rounding**2
-    assert (1 - found * y <= np.exp(-y * (1 - start)) + rounding).all()
-    assert (1 - found * y >= np.exp(-y * (1 + start)) - rounding).all()
-    assert found_cost == fixed_product(n, y.shape) * (2 * N_NEWTON_ITERATIONS)
+    assert (1 - reciprocal * y <= np.exp(-y * (1 - start)) + rounding).all()
+    assert (1 - reciprocal * y >= np.exp(-y * (1 + start)) - rounding).all()
+    assert measured_cost == fixed_product(n, y.shape) * (2 * N_NEWTON_ITERATIONS)
 
 
-def test_the_reciprocal_of_one_is_off_by_a_third() -> None:
-    """The paper's start and iterations: 1/e of the error is left at y = 1, nothing from 16 up."""
+def test_reciprocal_error_near_one() -> None:
+    """With the paper's start and iterations, the error is 1/e at y = 1, and vanishes from 16 on."""
     y = np.array([1.0, 2.0, 4.0, 16.0, 1000.0])
     result, _, _ = run(partial(compute_reciprocal, bits=30), [FIXED_POINT.encode(y)], [Z64], 3, Z64)
     error = 1 - signed(result) / 2.0**30 * y
@@ -108,21 +110,21 @@ def test_divide(n: int) -> None:
     y = rng.uniform(16, 20_000, 300)
     x = y * rng.uniform(-1, 1, 300)
     inputs = [FIXED_POINT.encode(x), FIXED_POINT.encode(y)]
-    result, found_cost, _ = run(divide, inputs, [Z64, Z64], n, Z64)
+    result, measured_cost, _ = run(divide, inputs, [Z64, Z64], n, Z64)
     units = n - n // 2
     relative = np.exp(-y * (1 - units / 1024)) + 1.01 * units * (1 + y) * 2.0**-30
     bound = np.abs(x / y) * relative + (units + 1) * FIXED_POINT.resolution
     assert (np.abs(FIXED_POINT.decode(result) - x / y) <= bound).all()
-    assert found_cost == fixed_product(n, x.shape) * (2 * N_NEWTON_ITERATIONS + 1)
+    assert measured_cost == fixed_product(n, x.shape) * (2 * N_NEWTON_ITERATIONS + 1)
 
 
 @pytest.mark.parametrize("n", PARTIES)
 def test_sigmoid(n: int) -> None:
     x = np.linspace(-12, 12, 481)
-    result, found_cost, _ = run(compute_sigmoid, [FIXED_POINT.encode(x)], [Z64], n, Z64)
+    result, measured_cost, _ = run(compute_sigmoid, [FIXED_POINT.encode(x)], [Z64], n, Z64)
     true = 1 / (1 + np.exp(-x))
     assert np.abs(FIXED_POINT.decode(result) - true).max() < 0.0066
-    assert found_cost == sigmoid_cost(x.shape, n, 2)
+    assert measured_cost == sigmoid_cost(x.shape, n, 2)
 
 
 def sigmoid_cost(shape: tuple[int, ...], n: int, squarings: int) -> Cost:
@@ -132,28 +134,28 @@ def sigmoid_cost(shape: tuple[int, ...], n: int, squarings: int) -> Cost:
     return cost(n, truncate, shape, dropped_bits=3) + power * squarings + quotient
 
 
-def test_sigmoid_far_out_stays_on_its_side() -> None:
+def test_sigmoid_of_large_scores_keeps_its_side() -> None:
     x = np.array([-44.0, -20.0, -13.0, 13.0, 20.0, 44.0])
     result, _, _ = run(compute_sigmoid, [FIXED_POINT.encode(x)], [Z64], 3, Z64)
     assert ((FIXED_POINT.decode(result) - 0.5) * np.sign(x) > 0.28).all()
 
 
-def test_more_squarings_come_closer() -> None:
+def test_more_squarings_reduce_the_error() -> None:
     x = np.linspace(-6, 6, 121)
     true = 1 / (1 + np.exp(-x))
     errors = []
     for squarings in (1, 2, 3, 4):
         gate = partial(compute_sigmoid, squarings=squarings)
-        result, found_cost, _ = run(gate, [FIXED_POINT.encode(x)], [Z64], 2, Z64)
+        result, measured_cost, _ = run(gate, [FIXED_POINT.encode(x)], [Z64], 2, Z64)
         errors.append(np.abs(FIXED_POINT.decode(result) - true).max())
-        assert found_cost == sigmoid_cost(x.shape, 2, squarings)
+        assert measured_cost == sigmoid_cost(x.shape, 2, squarings)
     assert errors[0] > 2 * errors[1] > 6 * errors[2] > 18 * errors[3]
 
 
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize(("count", "buckets"), [(64, 8), (101, 8), (5, 8), (33, 2)])
 def test_discretize(n: int, count: int, buckets: int) -> None:
-    """N a multiple of B, N not one, N less than B."""
+    """N is a multiple of B, not a multiple, or less than B."""
     rng = np.random.default_rng(count)
     owners = [0, 1, 1, n - 1]
     bucket = rng.integers(0, buckets, (len(owners), count)).astype(np.uint8)
@@ -161,12 +163,12 @@ def test_discretize(n: int, count: int, buckets: int) -> None:
     orders = [sort_feature(column) for column in bucket]
 
     def component(runtime: Runtime, share: Share) -> Share:
-        known = [
+        local = [
             o if owner == runtime.index else None for o, owner in zip(orders, owners, strict=True)
         ]
-        return sum_by_bucket(runtime, share, known, owners, buckets)
+        return sum_by_bucket(runtime, share, local, owners, buckets)
 
-    views, found_cost = on_shares(component, vectors, n)
+    views, measured_cost = on_shares(component, vectors, n)
     ends = bucket_ends(count, buckets)
     expected = np.zeros((len(owners), 3, buckets), dtype=np.uint64)
     for j, order in enumerate(orders):
@@ -174,26 +176,26 @@ def test_discretize(n: int, count: int, buckets: int) -> None:
             expected[j, :, b] = vectors[:, order[start:end]].sum(axis=1)
     assert (total(views) == expected).all()
     sent = len(owners) * (3 * 8 * count + 4 * count)
-    assert found_cost == Cost(1, (n - 1) * sent, len(owners) * 3 * 8 * count)
+    assert measured_cost == Cost(1, (n - 1) * sent, len(owners) * 3 * 8 * count)
 
 
-def test_buckets_are_as_even_as_can_be() -> None:
+def test_buckets_are_even() -> None:
     for count, buckets in ((64, 8), (101, 8), (5, 8), (16512, 32)):
         sizes = np.diff([0, *bucket_ends(count, buckets)])
         assert sizes.sum() == count
         assert sizes.max() - sizes.min() <= 1
 
 
-def test_a_test_never_parts_equal_values() -> None:
-    """The owner takes the border nearest to where SecDisc cut."""
+def test_splits_never_separate_equal_values() -> None:
+    """The owner uses the boundary nearest to the cut of SecDisc."""
     bucket = np.repeat([0, 1, 2, 3], [10, 70, 10, 10]).astype(np.uint8)
-    # Cuts at 25, 50 and 75 of 100; the borders are at 10, 80 and 90.
+    # Cuts at 25, 50 and 75 of 100; the boundaries are at 10, 80 and 90.
     assert find_nearest_cuts(bucket, 4).tolist() == [0, 1, 1]
     assert find_nearest_cuts(np.zeros(100, dtype=np.uint8), 4).tolist() == [
         2,
         2,
         2,
-    ]  # none: all pass
+    ]  # no boundary: all rows go left
     even = np.repeat(np.arange(8), 4).astype(np.uint8)
     assert find_nearest_cuts(even, 8).tolist() == list(range(7))
 
@@ -201,14 +203,14 @@ def test_a_test_never_parts_equal_values() -> None:
 @pytest.mark.parametrize("n", PARTIES)
 @pytest.mark.parametrize("shape", [(1, 1), (4, 2), (3, 7), (1, 31)])
 def test_argmin(n: int, shape: tuple[int, int]) -> None:
-    """The first of equal ones, and nothing but the positions is revealed."""
+    """The first of equal values wins, and only the positions are revealed."""
     rng = np.random.default_rng(0)
     values = rng.integers(-4, 4, shape) * (1 << 58)
 
     def component(runtime: Runtime, share: Share) -> Any:
         return reveal_argmin(runtime, share, "position")
 
-    views, found_cost = on_shares(component, values.view(np.uint64), n)
+    views, measured_cost = on_shares(component, values.view(np.uint64), n)
     for view in views:
         assert view.result.tolist() == np.argmin(values, axis=1).tolist()
         (entry,) = view.ledger.entries
@@ -223,7 +225,7 @@ def test_argmin(n: int, shape: tuple[int, int]) -> None:
         pairs = (rows, columns // 2)
         expected += cost(n, less_than, pairs, pairs) + cost(n, multiply, (1, *pairs), (2, *pairs))
         columns -= columns // 2
-    assert found_cost == expected
+    assert measured_cost == expected
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -231,17 +233,17 @@ def test_argmin(n: int, shape: tuple[int, int]) -> None:
 def test_split(n: int, nodes: int) -> None:
     rng = np.random.default_rng(0)
     gradients = rng.integers(0, 1 << 63, (2, nodes, 40), dtype=np.uint64)
-    passes = rng.random(40) < 0.3
+    goes_left = rng.random(40) < 0.3
 
     def component(runtime: Runtime, share: Share) -> Share:
-        return split_nodes(runtime, share, passes if runtime.index == 1 else None, owner=1)
+        return split_nodes(runtime, share, goes_left if runtime.index == 1 else None, owner=1)
 
-    views, found_cost = on_shares(component, gradients, n)
+    views, measured_cost = on_shares(component, gradients, n)
     children = total(views)
-    assert (children[:, 0::2] == gradients * passes.astype(np.uint64)).all()
-    assert (children[:, 1::2] == gradients * (~passes).astype(np.uint64)).all()
+    assert (children[:, 0::2] == gradients * goes_left.astype(np.uint64)).all()
+    assert (children[:, 1::2] == gradients * (~goes_left).astype(np.uint64)).all()
     shared = Cost(1, (n - 1) * 8 * 2 * 40, 0)
-    assert found_cost == shared + cost(n, multiply, (2, nodes, 1, 40), (1, 1, 2, 40))
+    assert measured_cost == shared + cost(n, multiply, (2, nodes, 1, 40), (1, 1, 2, 40))
 
 
 @pytest.mark.parametrize("n", PARTIES)
@@ -254,31 +256,31 @@ def test_infer(
     rng = np.random.default_rng(0)
     count = 50
     leaves = rng.integers(0, 1 << 63, (tables, 1 << depth)).astype(ring.dtype)
-    fails = rng.integers(0, 2, (tables, depth, count)).astype(np.uint8)
+    goes_right = rng.integers(0, 2, (tables, depth, count)).astype(np.uint8)
     owners = rng.integers(0, n, (tables, depth))
     index = np.zeros((tables, count), dtype=np.intp)
     for level in range(depth):
-        index = 2 * index + fails[:, level]
+        index = 2 * index + goes_right[:, level]
     expected = np.take_along_axis(leaves, index, axis=1).sum(axis=0, dtype=ring.dtype)
 
     def component(runtime: Runtime, share: Share) -> Share:
-        tests = AppliedSplits((tables, depth, count), None, None)
+        splits = AppliedSplits((tables, depth, count), None, None)
         if runtime.index >= 0:
-            mine = fails * (owners == runtime.index)[..., None].astype(np.uint8)
-            tests = AppliedSplits(tests.shape, owners, mine)
-        return infer_scores(runtime, tests, share)
+            local = goes_right * (owners == runtime.index)[..., None].astype(np.uint8)
+            splits = AppliedSplits(splits.shape, owners, local)
+        return infer_scores(runtime, splits, share)
 
     for block, sizes in ((1 << 22, [50]), (20 * tables * depth << depth, [20, 20, 10])):
         monkeypatch.setattr("privet.protocols.paper.algorithms._BLOCK", block)
-        views, found_cost = on_shares(component, leaves, n, ring)
+        views, measured_cost = on_shares(component, leaves, n, ring)
         assert (total(views, ring) == expected).all()
-        assert found_cost == sum(
+        assert measured_cost == sum(
             (infer_cost((tables, size, 1 << depth), depth, n, ring) for size in sizes), Cost()
         )
 
 
 def infer_cost(shape: tuple[int, int, int], factors: int, n: int, ring: Ring) -> Cost:
-    """What a block costs: indicators, their products in pairs, and those with leaf values."""
+    """Return the cost of a block: indicators, their products in pairs, and with leaf values."""
     expected = Cost(1, (n - 1) * factors * ring.nbytes(shape), 0)
     while factors > 1:
         pairs = (factors // 2, *shape)

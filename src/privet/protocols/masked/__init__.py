@@ -1,1 +1,1 @@
-"""The masked suite: one opening a gate, one large opening a level, and less leakage."""
+"""The `masked` protocol: one opening a gate, one large opening a level."""

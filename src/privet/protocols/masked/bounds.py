@@ -1,12 +1,12 @@
 """Range checks on shared values; a failed check ends the training run.
 
-What is to be checked is compared as it comes, and revealed once a table: how many comparisons came
-out as they must. All of them do, unless a share was damaged or the data ask for more than the
+Values are compared when they are computed. Once a table, the number of passed comparisons is
+revealed. All of them pass, unless a share was corrupted or the data exceed the range in which the
 protocol can compute.
 
 A table never raises the squared error of the rows that it is trained on, unless constraints put its
-leaves in order. It may raise that of the rows that it leaves out. So with either the next table
-checks its own: the squares of their first derivatives must add up to no more than
+leaf values in order. It can raise that of the rows that it leaves out. Therefore, with either, the
+next table checks its rows: their squared gradients must add up to at most
 `Objective.max_squared_gradients`.
 """
 
@@ -42,7 +42,7 @@ _GROUP_SIZE = 128  # comparisons are counted over Z8
 
 @dataclass(frozen=True)
 class RangeCheck:
-    """How many comparisons of each group came out as they must, and what they were about."""
+    """The number of passed comparisons of each group, and the problem if one fails."""
 
     passed_counts: Share
     n_comparisons: int
@@ -50,63 +50,63 @@ class RangeCheck:
 
 
 class RangeChecks:
-    """What is checked in one table."""
+    """The range checks of one table."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.checks: list[RangeCheck] = []
-        """Of all that was compared: by ourselves, or by those who worked for us."""
+        """All comparisons, of this runtime and of its workers."""
 
     def check(
         self, values: MaskedValue, width: int, problem: str, deferred: DeferredGate[_Opened]
     ) -> _Opened:
-        """Compare masked values with zero, on the leading bits of their ring: none is below.
+        """Check that masked values are at least zero, on the leading bits of their ring.
 
-        With what else is opened then, which is returned.
+        The deferred gate runs in the same opening; its result is returned.
         """
-        leading = _leading(values, width)
-        reached, others = run_together(self._runtime, _defer_comparison(leading, width), deferred)
+        leading = _get_leading_bits(values, width)
+        reached, result = run_together(self._runtime, _defer_comparison(leading, width), deferred)
         self._count(reached, leading, problem)
-        return others
+        return result
 
     def check_separately(self, values: MaskedValue, width: int, problem: str) -> None:
-        """Do the same with nothing else to be opened then."""
-        leading = _leading(values, width)
+        """Check values in an opening without another gate."""
+        leading = _get_leading_bits(values, width)
         self._count(
             run_deferred(self._runtime, _defer_comparison(leading, width)), leading, problem
         )
 
-    def _count(self, comparison: MaskedComparison, leading: MaskedValue, what: str) -> None:
+    def _count(self, comparison: MaskedComparison, leading: MaskedValue, problem: str) -> None:
         runtime = self._runtime
         within = multiply_by_step(
             runtime, comparison, make_lifted_one(runtime, leading.shape, Z8), factors=(0, 1)
         )
         ends = [*range(_GROUP_SIZE, within.size, _GROUP_SIZE), within.size]
-        self.checks.append(RangeCheck(within.sum_slices(ends), within.size, what))
+        self.checks.append(RangeCheck(within.sum_slices(ends), within.size, problem))
 
     def reveal_and_require(self, deferred: DeferredGate[_Opened]) -> _Opened:
-        """Reveal what was compared; raise ResultError if something is out of its bounds.
+        """Reveal the results of all checks; raise ResultError if a number is out of range.
 
-        With what else is opened then, which is returned.
+        The deferred gate runs in the same opening; its result is returned.
 
-        Reveals: how many numbers are within their bounds: all of them, or training ends here.
+        Reveals: how many numbers are in range: all of them, or training ends here.
         """
-        counted, self.checks = self.checks, []
-        counts = concatenate([each.passed_counts for each in counted])
-        telling = reveal_to_all.defer(counts, disclosure="numbers within bounds")
-        found, others = run_together(self._runtime, telling, deferred)
-        if found is None:
-            return others
+        checks, self.checks = self.checks, []
+        counts = concatenate([each.passed_counts for each in checks])
+        revealing = reveal_to_all.defer(counts, disclosure="numbers within bounds")
+        revealed, result = run_together(self._runtime, revealing, deferred)
+        if revealed is None:
+            return result
         start = 0
-        for each in counted:
+        for each in checks:
             end = start + len(each.passed_counts)
-            if int(np.sum(found[start:end], dtype=np.int64)) != each.n_comparisons:
+            if int(np.sum(revealed[start:end], dtype=np.int64)) != each.n_comparisons:
                 raise ResultError(each.problem)
             start = end
-        return others
+        return result
 
 
-def _leading(values: MaskedValue, width: int) -> MaskedValue:
+def _get_leading_bits(values: MaskedValue, width: int) -> MaskedValue:
     return values.map(lambda a: a.reshape(-1)).drop_low_bits(values.ring.bits - width)
 
 
@@ -115,48 +115,48 @@ def _defer_comparison(leading: MaskedValue, width: int) -> DeferredGate[MaskedCo
 
 
 _FINE = 9
-"""Fraction bits that residuals are squared with: what they lose is a part of what is allowed."""
+"""Fraction bits with which residuals are squared: rounding is a small part of the allowed sum."""
 
 
 def sum_squared_residuals(
     runtime: Runtime, plan: Plan, units: GradientUnits, residuals: MaskedValue
 ) -> list[Share]:
-    """Return the sums of squares of residuals that are to be within bounds, over Z64.
+    """Return the sums of squared residuals that must be in range, over Z64.
 
-    None, where there is nothing to check.
+    The list is empty if the plan needs no check.
 
     Cost: no opening; corrections of a lifted value and its square for each row and bound.
     """
-    found = []
+    sums = []
     for drop, _ in plan_residual_checks(plan, units):
         lifted = lift_signed(runtime, residuals, shift=drop + units.g_extra_bits)
-        found.append(polynomial(runtime, [lifted], [(1, (0, 0))]).sum())
-    return found
+        sums.append(polynomial(runtime, [lifted], [(1, (0, 0))]).sum())
+    return sums
 
 
 def compute_residual_headroom(
     runtime: Runtime, plan: Plan, units: GradientUnits, sums: list[Share]
 ) -> list[Share]:
-    """Return by how much such sums are within their bounds, to be masked: none is negative.
+    """Return the headroom of such sums below their limits, to be masked: none is negative.
 
-    An array, or nothing where there is nothing to check.
+    The list contains one array, or none if the plan needs no check.
     """
-    rooms = [
+    headroom = [
         runtime.share_public(Z64.to_elements(limit), Z64) - total
         for (_, limit), total in zip(plan_residual_checks(plan, units), sums, strict=True)
     ]
-    return [stack(rooms)] if rooms else []
+    return [stack(headroom)] if headroom else []
 
 
 def plan_residual_checks(plan: Plan, units: GradientUnits) -> list[tuple[int, int]]:
-    """Return how many bits residuals lose, and what their squares must not add up to more than.
+    """Return, for each check, the bits that residuals lose and the limit of the sum of squares.
 
-    Residuals are off by up to one unit of what is left. By Minkowski's inequality the root of the
-    sum of n squares is off by sqrt(n) units, at most.
+    The error of a residual is at most one unit of its remaining bits. By Minkowski's inequality the
+    error of the root of a sum of n squares is at most sqrt(n) units.
 
     With many rows the sum of such squares might not fit 64 bits, if residuals are as large as their
-    ring lets them be. Then they are first shown to be smaller, by squares of fewer bits: if these
-    add up to no more than what is allowed, and what they may be off, those of more bits fit.
+    ring allows. Then a first check on squares of fewer bits shows that residuals are smaller: if
+    these squares add up to at most the allowed sum plus their error, those of more bits fit.
     """
     if not plan.must_check_residuals:
         return []
@@ -164,23 +164,23 @@ def plan_residual_checks(plan: Plan, units: GradientUnits) -> list[tuple[int, in
     assert largest is not None
     allowed = largest * units.label_stretch**2 * (1 << (2 * units.g_bits))
     n, fine = plan.n_sampled, units.g_bits - _FINE
-    off = isqrt(n) + 1
-    # What is beyond the signed numbers of a ring is lifted to three times their size, at most.
-    each = 3 << (units.g_ring.bits - 2)
+    error = isqrt(n) + 1
+    # A number beyond the signed numbers of a ring is lifted to at most three times their size.
+    max_residual = 3 << (units.g_ring.bits - 2)
     drop = fine
-    while n * ((each >> drop) + 2) ** 2 >= 1 << 63:
+    while n * ((max_residual >> drop) + 2) ** 2 >= 1 << 63:
         drop += 1
-    found = []
+    checks = []
     while drop > fine:
-        root = isqrt(int(allowed / (1 << (2 * drop)))) + 1 + off
-        found.append((drop, root**2))
-        # What squares that pass are the squares of, at most; it is off by as much again.
-        known = (root + 1 + off) << drop
+        root = isqrt(int(allowed / (1 << (2 * drop)))) + 1 + error
+        checks.append((drop, root**2))
+        # A bound on the root of the sum of squares if the check passes, with its error once more.
+        max_root = (root + 1 + error) << drop
         drop = fine
-        while ((known >> drop) + 1 + off) ** 2 >= 1 << 63:
+        while ((max_root >> drop) + 1 + error) ** 2 >= 1 << 63:
             drop += 1
-    return [*found, (fine, (isqrt(int(allowed / (1 << (2 * fine)))) - off) ** 2)]
+    return [*checks, (fine, (isqrt(int(allowed / (1 << (2 * fine)))) - error) ** 2)]
 
 
 SCORE_CHECK_BITS = 10
-"""Bits on which scores are compared with the largest: to a sixteenth."""
+"""Bits on which scores are compared with the largest one: to a sixteenth."""

@@ -1,11 +1,11 @@
 """Leaf values from the sums of leaves, with reciprocals of Hessian sums.
 
-    1. y's class e: how many of l2 R, l2 R^2, ... it reaches (one opening of two bits or so each).
+    1. y's class e: how many of l2 R, l2 R^2, ... it reaches (one opening of about two bits each).
     2. P = R^(E-e) brings every y between 1/R and 1 of the same number: m = multiple y P, of which
-       bits are dropped; masked along with whatever is multiplied by P (one opening).
+       bits are dropped; masked together with the values that are multiplied by P (one opening).
     3. z = top / m, a Fourier series: bits are dropped, and it is masked (one opening).
 
-So x / y is x P times z, with a public factor. Bounds and errors are in
+Then x / y is x P times z, with a public factor. Bounds and errors are in
 docs/decisions/0024-reciprocals.md.
 """
 
@@ -34,29 +34,29 @@ from privet.spec.plan import Plan
 
 
 def classify_hessians(runtime: Runtime, scales: Scales, h: MaskedValue) -> MaskedComparison:
-    """Find the class of y, and whether it counts: which thresholds H reaches, (E, ...).
+    """Return the thresholds that H reaches, (E, ...): the class of y, and whether it counts.
 
-    One opening, if there are any.
+    Cost: one opening if there is a threshold.
     """
-    found = scales.thresholds
-    if not found.values:
+    thresholds = scales.thresholds
+    if not thresholds.values:
         return MaskedComparison((0, *h.shape), 1)
     return compare(
         runtime,
-        h.drop_low_bits(found.dropped_bits),
-        thresholds=found.values,
-        width=found.width,
-        digits=found.n_digits,
+        h.drop_low_bits(thresholds.dropped_bits),
+        thresholds=thresholds.values,
+        width=thresholds.width,
+        digits=thresholds.n_digits,
     )
 
 
 def lift_regularised_hessian(
     runtime: Runtime, scales: Scales, h: MaskedValue, ring: Ring
 ) -> LiftedValue:
-    """Return y as an integer in its own units."""
+    """Return y as an integer, in units of y."""
     slack = scales.units.h_slack
-    whole = lift(runtime, h + slack, ring=ring) + -slack
-    return whole.scale(1 << scales.y_bits) + scales.l2
+    lifted = lift(runtime, h + slack, ring=ring) + -slack
+    return lifted.scale(1 << scales.y_bits) + scales.l2
 
 
 def normalise_hessian(
@@ -74,7 +74,7 @@ def normalise_hessian(
 def compute_reciprocal(
     runtime: Runtime, scales: Scales, m: MaskedValue, scale: Int64Array | None
 ) -> Share:
-    """Return z, to be masked and lifted: `scale` multiplies each, by parts of 2^SCALE_BITS."""
+    """Return z, to be masked and lifted; `scale` are factors with SCALE_BITS fraction bits."""
     series = build_reciprocal_series(scales.class_ratio, scales.period)
     z = evaluate_fourier(
         runtime,
@@ -88,29 +88,29 @@ def compute_reciprocal(
 
 
 def encode_scale_factors(values: list[Fraction]) -> Int64Array:
-    """Return numbers up to 1 as reciprocals are multiplied with."""
+    """Encode factors of at most 1 on reciprocals."""
     return np.array([round_scaled(value, SCALE_BITS) for value in values], dtype=np.int64)
 
 
 class LeafScale(NamedTuple):
-    """How G P times a reciprocal becomes a leaf value."""
+    """The scale that turns G P times a reciprocal into a leaf value."""
 
     numerator_dropped_bits: int
     """The bits that G P loses."""
     product_dropped_bits: int
-    """Those that the product loses."""
+    """The bits that the product loses."""
     factor: Fraction
-    """What a reciprocal is multiplied with, between 1/2 and 1."""
+    """The factor on a reciprocal, between 1/2 and 1."""
     ring: Ring
-    """The ring of leaf values: the scores', or just wide enough for them.
+    """The ring of leaf values: that of scores, or one just wide enough for leaf values.
 
-    What a product loses and what is left of it share 64 bits, and scores of many rows would leave
-    too few to lose.
+    Dropped and remaining bits of a product share 64 bits, and the scores of many rows would leave
+    too few bits to drop.
     """
 
     @classmethod
     def from_scales(cls, scales: Scales) -> LeafScale:
-        """Choose it."""
+        """Choose the scale."""
         units, ring = scales.units, scales.score_ring
         enough = ceil_log2(scales.max_leaf_weight * scales.learning_rate) + SCORE_BITS + 3
         if units.is_wide and enough < ring.bits:
@@ -125,17 +125,17 @@ class LeafScale(NamedTuple):
 
 
 def weight_check(scales: Scales) -> tuple[int, int, Ring]:
-    """Return how |G| <= max_leaf_weight y is checked: factors of y and G, and a ring for both."""
+    """Return the check of |G| <= max_leaf_weight y: factors on y and G, and a ring for both."""
     units = scales.units
     power = units.g_bits - units.h_bits - scales.y_bits
     weight = scales.max_leaf_weight * Fraction(2) ** power
     bits = 8 + max(0, ceil_log2(1 / weight))
-    of_y, of_g = int(weight * (1 << bits)), 1 << bits
+    y_factor, g_factor = int(weight * (1 << bits)), 1 << bits
     largest = (
-        of_y * ((units.max_hessian_sum << scales.y_bits) + scales.l2)
-        + of_g * units.max_gradient_sum
+        y_factor * ((units.max_hessian_sum << scales.y_bits) + scales.l2)
+        + g_factor * units.max_gradient_sum
     )
-    return of_y, of_g, get_integer_ring(ceil_log2(largest) + 2)
+    return y_factor, g_factor, get_integer_ring(ceil_log2(largest) + 2)
 
 
 def compute_leaf_values(
@@ -147,15 +147,16 @@ def compute_leaf_values(
     hessian_sums: Share,
     residuals: list[MaskedValue],
 ) -> MaskedValue:
-    """Return the values of leaves, (K, 2^D), in the units of scores and a ring of their own.
+    """Return leaf values, (K, 2^D), in the units of scores and over the ring of `LeafScale`.
 
-    With constraints, both have D bits fewer: what is put in order is doubled at each level.
+    With constraints both have D bits fewer: ordering doubles leaf values at each level. `residuals`
+    is the masked headroom of residuals, if they must be checked.
 
     1. -G / y, times the learning rate: G P times a reciprocal, rounded at random.
-    2. |G| <= w y for the largest weight w, or training ends; so if anything else of this table was
-       out of its bounds, such as its residuals, if they are to be checked.
+    2. |G| <= w y for the largest weight w, or training ends. It also ends if another number of this
+       table is out of range, such as its residuals.
     """
-    g, h = _with_residuals_checked(
+    g, h = _run_with_residual_check(
         runtime, range_checks, residuals, mask.defer(gradient_sums, hessian_sums)
     )
     classes = classify_hessians(runtime, scales, h)
@@ -163,46 +164,48 @@ def compute_leaf_values(
     numerator = multiply_by_step(
         runtime, classes, lift_signed(runtime, g), factors=scales.thresholds.counted_factors
     )
-    masked_m, masked_g, room = mask(runtime, m, numerator, _compute_headroom(runtime, scales, g, h))
+    masked_m, masked_g, headroom = mask(
+        runtime, m, numerator, _compute_headroom(runtime, scales, g, h)
+    )
     drop, product_drop, factor, ring = LeafScale.from_scales(scales)
     z_share = compute_reciprocal(runtime, scales, masked_m, encode_scale_factors([factor]))
-    what = (
+    problem = (
         f"leaf values of {float(scales.max_leaf_weight * scales.learning_rate):g} and more in size"
     )
-    (z,) = range_checks.check(room, room.ring.bits, what, mask.defer(z_share))
+    (z,) = range_checks.check(headroom, headroom.ring.bits, problem, mask.defer(z_share))
     factors = [lift_signed(runtime, masked_g, shift=drop), lift(runtime, z)]
     product = polynomial(runtime, factors, [(-1, (0, 1))])
-    fewer = plan.params.depth if plan.monotone else 0
-    ring = get_integer_ring(ring.bits - fewer)
+    ordering_bits = plan.params.depth if plan.monotone else 0
+    ring = get_integer_ring(ring.bits - ordering_bits)
     (values,) = range_checks.reveal_and_require(
-        reduce_ring.defer(product, dropped_bits=[product_drop + fewer], rings=[ring])
+        reduce_ring.defer(product, dropped_bits=[product_drop + ordering_bits], rings=[ring])
     )
     return values
 
 
-def _with_residuals_checked(
+def _run_with_residual_check(
     runtime: Runtime,
     range_checks: RangeChecks,
     headroom: list[MaskedValue],
     deferred: DeferredGate[list[MaskedValue]],
 ) -> list[MaskedValue]:
-    """Open something, and check the room of residuals, if there is any, on the way."""
+    """Run a deferred gate, together with the check of residuals if there is one."""
     if not headroom:
         return run_deferred(runtime, deferred)
-    what = "errors of the rows drawn for a table, larger than those that training started from"
-    return range_checks.check(headroom[0], headroom[0].ring.bits, what, deferred)
+    problem = "errors of the rows drawn for a table, larger than those that training started from"
+    return range_checks.check(headroom[0], headroom[0].ring.bits, problem, deferred)
 
 
 def _compute_headroom(runtime: Runtime, scales: Scales, g: MaskedValue, h: MaskedValue) -> Share:
-    """Return by how much G and -G are within the largest weight times y: none is negative."""
-    of_y, of_g, ring = weight_check(scales)
-    y = lift_regularised_hessian(runtime, scales, h, ring).to_share(runtime) * of_y
-    size = lift_signed(runtime, g, ring=ring).to_share(runtime) * of_g
-    return stack([y + size, y - size])
+    """Return the headroom of G and -G below the largest weight times y: none is negative."""
+    y_factor, g_factor, ring = weight_check(scales)
+    y = lift_regularised_hessian(runtime, scales, h, ring).to_share(runtime) * y_factor
+    scaled_g = lift_signed(runtime, g, ring=ring).to_share(runtime) * g_factor
+    return stack([y + scaled_g, y - scaled_g])
 
 
 def widen_leaf_values(runtime: Runtime, values: MaskedValue, ring: Ring) -> MaskedValue:
-    """Return leaf values over a ring of scores, masked again if that is a larger one."""
+    """Return leaf values over the ring of scores, masked again if that ring is larger."""
     if values.ring is ring:
         return values
     return mask_value(runtime, lift_signed(runtime, values, ring=ring).to_share(runtime))

@@ -1,4 +1,4 @@
-"""Our own protocol as a suite: labels and masked indicators at the start, then table by table."""
+"""The `masked` protocol: labels and masked indicators at the start, then table by table."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ from privet.runtime.runtime import Runtime
 from privet.runtime.workers import WorkerHandle
 from privet.spec.plan import Plan, Shard
 
-_OF_A_MASK = 64
-"""How many products take as long as the lattice masks of both derivatives of a row."""
+_PRODUCTS_PER_MASK = 64
+"""The multiplications that take as long as the lattice masks of a row's gradient and Hessian."""
 
 
 class MaskedProtocol(MaskedInference):
@@ -75,19 +75,19 @@ class MaskedProtocol(MaskedInference):
     ) -> None:
         super().__init__(runtime, plan, data, workers)
         self._scales = scales = Scales.from_plan(plan)
-        self._rows = _rows_of(runtime, plan, scales, data, workers)
+        self._rows = _create_rows(runtime, plan, scales, data, workers)
         self._split_search = SplitSearch(runtime, plan, scales, data.min_gain)
 
     @classmethod
     def check_plan(cls, plan: Plan) -> None:
-        """Refuse what no scales fit, and a start that the sigmoid is not right for."""
+        """Refuse a plan without scales, or with a base score outside the range of the sigmoid."""
         scales = Scales.from_plan(plan)
         assert scales.max_leaf_weight * scales.learning_rate <= inference.MAX_LEAF_VALUE
         if plan.is_weighted and plan.must_check_residuals:
-            term = plan.residual_check_reason
+            setting = plan.residual_check_reason
             raise ParameterError(
-                f"{term}: masked has no bound on sums of a regression's weighted residuals with "
-                f"{term}: leave it out, or the weights"
+                f"{setting}: masked has no bound on sums of a regression's weighted residuals with "
+                f"{setting}: leave it out, or the weights"
             )
         start = plan.params.base_score or 0.0
         if not plan.objective.normalised_label and abs(start) >= MAX_SCORE:
@@ -98,17 +98,17 @@ class MaskedProtocol(MaskedInference):
 
     @classmethod
     def choose_masks(cls, plan: Plan, n_parties: int) -> Plan:
-        """Return the plan with the masks that are less effort, unless its terms say which."""
+        """Return the plan with its masks; if `masks = "auto"`, with the cheaper ones."""
         return choose_masks(cls, plan, n_parties)
 
     @classmethod
     def compute_label_stretch(cls, plan: Plan) -> Fraction:
-        """Return what makes sums of derivatives use all bits of their ring."""
+        """Return the factor that makes sums of gradients use all bits of their ring."""
         return Scales.from_plan(plan).units.label_stretch
 
     @classmethod
     def choose_publication_format(cls, plan: Plan) -> PublicationFormat:
-        """Return the widest ring of rows, and a column for each, unless masks are lattice ones."""
+        """Return the widest ring of rows, and a column for each row or lattice coefficient."""
         ring = published_ring(Scales.from_plan(plan))
         if not plan.n_lattice_errors:
             return PublicationFormat(ring, plan.n_samples)
@@ -116,10 +116,11 @@ class MaskedProtocol(MaskedInference):
 
     @classmethod
     def estimate_memory(cls, plan: Plan) -> int:
-        """Return the indicators', and what the widest level and the update of scores take.
+        """Return the memory of the indicators, the widest level and the score update.
 
-        Of every sample, what is kept of nodes; or, of some at a time, the sigmoid's dealt waves, as
-        of every reciprocal of a level: with many classes and few samples these are more.
+        For rows this is the larger of the nodes of all samples and the dealt sine and cosine terms
+        of the sigmoid for a block of samples. A level has dealt terms for every reciprocal, which
+        need more memory with many classes and few samples.
         """
         scales, cuts = Scales.from_plan(plan), sum(list_cut_counts_and_owners(plan)[0])
         if plan.n_lattice_errors:
@@ -129,7 +130,7 @@ class MaskedProtocol(MaskedInference):
             )
         else:
             indicators = LimbMatrix.estimate_memory(cuts, plan.n_samples)
-            if plan.is_sampled:  # those of a table, beside all
+            if plan.is_sampled:  # those of a table, next to all
                 indicators += LimbMatrix.estimate_memory(
                     _estimate_sampled_cuts(plan), plan.n_sampled
                 )
@@ -137,27 +138,31 @@ class MaskedProtocol(MaskedInference):
         rows = (4 * outputs + 2) * plan.params.n_leaves * plan.n_rows
         if not plan.objective.constant_hessian:
             rows = max(rows, 4 * 2 * N_SIGMOID_HARMONICS * outputs * min(plan.n_rows, BLOCK_ROWS))
-        waves = 3 * 2 * len(build_reciprocal_series(scales.class_ratio, scales.period).harmonics)
-        level = Z64.nbytes((waves, cuts * scales.n_sides))
+        terms = 3 * 2 * len(build_reciprocal_series(scales.class_ratio, scales.period).harmonics)
+        level = Z64.nbytes((terms, cuts * scales.n_sides))
         derived = inference.estimate_contribution_memory(plan) if plan.has_explanations else 0
         return indicators + max(Z64.nbytes((rows,)) + level, derived)
 
     @classmethod
     def count_multiplications(cls, plan: Plan) -> int:
-        """Return those of the indicators with the root's and all left children's derivatives."""
+        """Return the products of indicators with gradients and Hessians of root and left children.
+
+        With lattice masks, also the multiplications that masking these takes.
+        """
         cuts, vectors = (
             _estimate_sampled_cuts(plan),
             plan.params.n_leaves * plan.objective.n_outputs,
         )
         if plan.n_lattice_errors:
             return (
-                cuts * cls.choose_publication_format(plan).n_columns + _OF_A_MASK * plan.n_samples
+                cuts * cls.choose_publication_format(plan).n_columns
+                + _PRODUCTS_PER_MASK * plan.n_samples
             ) * vectors
         return cuts * plan.n_sampled * vectors
 
     @classmethod
     def list_public_constants(cls, plan: Plan) -> dict[str, object]:
-        """Return the scales, and what series, polynomials and comparisons are made of."""
+        """Return the scales, and the constants of series, polynomials and comparisons."""
         scales = Scales.from_plan(plan)
         series = build_reciprocal_series(scales.class_ratio, scales.period)
         return {
@@ -186,66 +191,67 @@ class MaskedProtocol(MaskedInference):
         }
 
     def setup(self) -> None:
-        """Share labels and indicators, and divide by what is the same in all tables."""
+        """Share labels and indicators, and divide by Hessian sums that all tables share."""
         self._rows.setup()
         if self.plan.objective.constant_hessian and not self.plan.is_sampled:
             self._split_search.prepare_root(*self._rows.sum_root_hessians())
 
     def train_table(self, number: int) -> TrainedTable:
-        """Train a table: at each level sums go up to the cuts, and a test comes down."""
+        """Train a table: at each level the split search chooses a split from the sums of rows."""
         runtime, plan = self.runtime, self.plan
         depth = plan.params.depth
         features = np.zeros(depth, dtype=np.intp)
         buckets = np.full(depth, -1, dtype=np.intp)
-        bounds = RangeChecks(runtime)
-        rows = self._rows.begin_table(number, bounds)
-        loss = self._mean_square(rows) if plan.reveal_loss else None
-        room = compute_residual_headroom(
+        range_checks = RangeChecks(runtime)
+        rows = self._rows.begin_table(number, range_checks)
+        loss = self._compute_mean_square(rows) if plan.reveal_loss else None
+        headroom = compute_residual_headroom(
             runtime, plan, self._scales.units, rows.list_residual_checks()
         )
-        cuts = self._split_search.begin_table(
-            bounds, plan.sample_table(number), is_first_table=number == 0
+        split_search = self._split_search.begin_table(
+            range_checks, plan.sample_table(number), is_first_table=number == 0
         )
         for level in range(depth):
             with runtime.step("level", level):
-                test = cuts.find_best_split(rows.sum_gradients(level))
-                features[level], buckets[level] = test
+                split = split_search.find_best_split(rows.sum_gradients(level))
+                features[level], buckets[level] = split
                 with runtime.step("split"):
                     if level + 1 < depth:
-                        rows.split_nodes(level, test)
+                        rows.split_nodes(level, split)
                     else:
-                        chosen, *residuals = rows.split_last_level(
-                            level, test, cuts.share_one_hot_split(*test), *room
+                        one_hot_split, *masked_headroom = rows.split_last_level(
+                            level, split, split_search.share_one_hot_split(*split), *headroom
                         )
-        values = cuts.compute_leaf_values(chosen, residuals)
+        values = split_search.compute_leaf_values(one_hot_split, masked_headroom)
         if plan.monotone:
             with runtime.step("order"):
                 signs = np.array(plan.monotone)[features]
-                signs[buckets == plan.params.max_cut_count] = 0  # where nothing is tested
+                signs[buckets == plan.params.max_cut_count] = 0  # levels that do not split
                 values = order_leaf_values(runtime, values, signs.tolist())
         with runtime.step("update"):
             rows.add_leaf_values(values)
             leaves = lift_signed(runtime, values).to_share(runtime)
-        told = plan.reveal_gain and runtime.index == plan.ownership.active
-        return TrainedTable(features, buckets, leaves, loss, cuts.gains.found() if told else None)
+        receives_gains = plan.reveal_gain and runtime.index == plan.ownership.active
+        gains = split_search.gains.compute_gains() if receives_gains else None
+        return TrainedTable(features, buckets, leaves, loss, gains)
 
-    def _mean_square(self, rows: TableRows) -> Share:
-        """Return the mean square of residuals, as LOSS_BITS fraction bits of one number.
+    def _compute_mean_square(self, rows: TableRows) -> Share:
+        """Return the mean square of residuals, as one number with LOSS_BITS fraction bits.
 
-        Rounded before it is revealed: its low bits would say more than anybody agreed to.
+        It is rounded before it is revealed: its low bits would reveal more than was agreed.
 
         Cost: one opening of one element.
         """
         runtime, units, n_samples = self.runtime, self._scales.units, self.plan.n_sampled
         fraction = units.unweighted_formats[0][0] if self.plan.is_weighted else units.g_bits
         with runtime.step("loss"):
-            # The sum, divided by a power of two near N, and later by what is left.
+            # The sum is divided by a power of two near N, and when it is decoded by the rest.
             bits = fraction + units.g_bits + n_samples.bit_length() - LOSS_BITS
             total = mask_value(runtime, rows.sum_squared_residuals())
             return polynomial(runtime, [lift_signed(runtime, total, shift=bits)], [(1, (0,))])
 
     def decode_loss(self, revealed: RingArray) -> float:
-        """Return a mean from a sum over N divided by a power of two, in the label's own unit."""
+        """Decode a sum over N divided by a power of two: the mean in the label's unit."""
         n_samples, stretch = self.plan.n_sampled, float(self._scales.units.label_stretch)
         scale = (1 << n_samples.bit_length()) / (n_samples << LOSS_BITS)
         return float(revealed[0]) * scale / stretch**2
@@ -253,27 +259,27 @@ class MaskedProtocol(MaskedInference):
     def compute_validation_loss(self) -> Share:
         """Return the mean loss on validation rows.
 
-        1. Mask what the loss is a function of, row by row; the sum follows without an opening.
-        2. Mask the sum, and compare what must lie within bounds.
-        3. All learn that it does, or training ends. Divide the sum by a power of two, exactly.
+        1. Mask the inputs of the loss, row by row; the sum of losses follows without an opening.
+        2. Mask the sum, and compare the values that must be in range.
+        3. Reveal that they are, or end training. Divide the sum by a power of two, exactly.
 
-        Cost: three openings, of 4 bytes a score and, in the others, of ten bits or so.
+        Cost: three openings, one of 4 bytes a score and two of about ten bits a score.
         """
         with self.runtime.step("validation"):
-            bounds = RangeChecks(self.runtime)
-            total, bits = self._rows.sum_validation_loss(bounds)
-            return compute_mean_loss(self.runtime, self.plan, bounds, total, bits)
+            range_checks = RangeChecks(self.runtime)
+            total, bits = self._rows.sum_validation_loss(range_checks)
+            return compute_mean_loss(self.runtime, self.plan, range_checks, total, bits)
 
     def decode_validation_loss(self, revealed: RingArray) -> float:
-        """Return the mean that it stands for."""
+        """Decode the mean loss."""
         return decode_mean_loss(self.plan, revealed)
 
     def snapshot_scores(self) -> npt.NDArray[np.uint64]:
-        """Return our share of the scores, unless workers keep them."""
+        """Return the local share of the scores; none with shards, whose workers store them."""
         return self._rows.snapshot_scores()
 
     def restore_scores(self, scores: npt.NDArray[np.uint64]) -> None:
-        """Go on with the scores that an earlier training ended with; workers have their own."""
+        """Resume from earlier scores; with shards, workers restore those of their rows."""
         if isinstance(self._rows, LocalRows):
             self._rows.restore_scores(scores)
 
@@ -286,18 +292,18 @@ class MaskedProtocol(MaskedInference):
         data: ProtocolInput,
         on_scores: ScoresCallback | None,
     ) -> ShardWorker:
-        """Return whoever works on the rows of one shard."""
+        """Return the worker for one shard."""
         return MaskedShardWorker(runtime, plan, shard, data, on_scores)
 
 
-def _rows_of(
+def _create_rows(
     runtime: Runtime,
     plan: Plan,
     scales: Scales,
     data: ProtocolInput,
     workers: Sequence[WorkerHandle],
 ) -> Rows:
-    """Return rows that are worked on here, or by workers, if they are in shards."""
+    """Return local rows, or rows in shards if the plan has several."""
     if plan.shards > 1:
         return ShardedRows(runtime, plan, workers)
     (shard,) = plan.split_into_shards()
@@ -305,12 +311,12 @@ def _rows_of(
 
 
 def _estimate_sampled_cuts(plan: Plan) -> int:
-    """Return about how many cuts a table chooses among."""
+    """Return an estimate of the number of cuts that a table chooses among."""
     return math.ceil(plan.params.colsample * sum(plan.cut_counts))
 
 
-def _digest(drawn: IndexSelection) -> str:
-    """Return what tells draws apart."""
-    if isinstance(drawn, slice):
+def _digest(selection: IndexSelection) -> str:
+    """Return a digest of a selection of rows or features."""
+    if isinstance(selection, slice):
         return "all"
-    return hashlib.blake2b(drawn.astype("<u8").tobytes(), digest_size=16).hexdigest()
+    return hashlib.blake2b(selection.astype("<u8").tobytes(), digest_size=16).hexdigest()

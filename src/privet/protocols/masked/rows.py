@@ -1,11 +1,9 @@
-"""The rows of a training run: derivatives, histogram sums, routing and leaf updates.
+"""The rows of a training run: gradients, histogram sums, routing and leaf updates.
 
-`LocalRows` are worked on right here, by the runtime that looks for the best tests, too. So what
-both halves open at the same time takes one opening. In shards, rows are worked on by groups of
-workers, each with a runtime of its own (`sharded`): the same calls, and the same numbers.
-
-This half sees rows and no score of a cut: all of them, or those of a shard. Its sums go up to
-`cuts`, and a test or leaf values come down (`rows`).
+This module computes on rows, and never on scores of cuts. It passes sums to `split_search` and
+receives splits and leaf values. `LocalRows` use the runtime of the split search, so that both open
+values together. With shards, worker groups compute on the rows, each with its own runtime
+(`sharding`): the same calls, and the same numbers.
 """
 
 from __future__ import annotations
@@ -55,27 +53,27 @@ from privet.spec.sampling import TableSample
 
 
 class RowSums(NamedTuple):
-    """Of first and second derivatives: left of every cut, (C, K, nodes), and in all, (K, nodes).
+    """Sums of gradients and Hessians: left of every cut, (C, K, nodes), and total, (K, nodes).
 
-    Of the root, or of left children: a right child's are its parent's less its left sibling's. In
-    the rings of rows, whose additional bits they lose together (`cuts`).
+    They are those of the root, or of left children: the sums of a right child are those of its
+    parent less those of its left sibling. They are over the rings of rows; `split_search` drops the
+    extra bits.
     """
 
     g: tuple[Share, Share]
     h: tuple[Share, Share] | None
-    """None at the root where second derivatives are 1 and nothing is drawn: there they are the same
-    in every table."""
+    """None at the root if all tables have the same: constant Hessians, and nothing is sampled."""
 
 
 class _Nodes(NamedTuple):
-    """The nodes of a level: their masked derivatives, (K, nodes, N)."""
+    """The masked gradients and Hessians of the nodes of a level, (K, nodes, N) each."""
 
     g: MaskedValue
     h: MaskedValue
 
 
 class TrainingRows(SharedFunctions):
-    """The samples of one training, or of a shard of it, table by table."""
+    """The training rows of a run, or of a shard, table by table."""
 
     def __init__(
         self,
@@ -95,28 +93,28 @@ class TrainingRows(SharedFunctions):
         self._data = data
         self._indicators = indicators
         self._range_checks: RangeChecks
-        """Of the current table."""
+        """The range checks of the current table."""
         self._sampled_indicators = indicators
-        """Of the rows and features that the current table is trained on."""
+        """The indicators of the rows and features that the current table is trained on."""
         self._rows: IndexSelection = slice(shard.n_samples)
-        """The rows that take part in the sums of the current table."""
+        """The rows that are in the sums of the current table."""
         self._nodes: _Nodes | None = None
         self._outcomes: list[MaskedValue] = []
         self._masked: list[MaskedValue] = []
         self._residual: MaskedValue
-        """First derivatives without weights."""
+        """Gradients without weights."""
         self._products = IndicatorProducts(runtime, indicators)
-        """Of the current table and level."""
+        """The products with indicators of the current table and level."""
         self._unchecked: MaskedValue | None = None
-        """Scores that a series was evaluated at."""
+        """Scores whose sigmoid was computed, before their range check."""
         self._weights: SampleWeights | None = None
         self._constant_hessians: MaskedValue | None = None
-        """The second derivatives of all rows, (K, 1, N), where they are 1 or the weights."""
+        """The Hessians of all rows, (K, 1, N), if they are 1 or the weights."""
         if plan.objective.constant_hessian:
             self._constant_hessians = self._make_constant_hessians()
 
     def set_weights(self, weights: SampleWeights) -> None:
-        """Let samples count by weights, in all tables."""
+        """Weight the samples of all tables."""
         self._weights = weights
         if self._constant_hessians is not None:
             self._constant_hessians = weights.masked
@@ -124,17 +122,17 @@ class TrainingRows(SharedFunctions):
     def begin_table(
         self, range_checks: RangeChecks, sample: TableSample, target: Share, score: Share
     ) -> TrainingRows:
-        """Return samples that are at the start of a table: several may be under way at once."""
-        found = copy(self)
-        found._range_checks = range_checks
-        found._mask_gradients(sample, target, score)
-        return found
+        """Return the rows at the start of a table; several tables can be in progress at once."""
+        rows = copy(self)
+        rows._range_checks = range_checks
+        rows._mask_gradients(sample, target, score)
+        return rows
 
     def _mask_gradients(self, sample: TableSample, target: Share, score: Share) -> None:
-        """Mask the derivatives of the samples that are drawn, (K, 1, N) each.
+        """Mask the gradients and Hessians of the sampled rows, (K, 1, N) each.
 
-        Cost: one opening of 34 bits a sample where the second derivatives are 1; otherwise what
-        they cost, and about as many bits more. One more such opening where there are weights.
+        Cost: one opening of 34 bits a sample if Hessians are 1; otherwise the opening of the
+        sigmoid, and about twice as many bits. With weights one more such opening.
         """
         runtime, plan, units = self._runtime, self._plan, self._scales.units
         self._nodes, self._outcomes = None, []
@@ -144,27 +142,29 @@ class TrainingRows(SharedFunctions):
         self._products = IndicatorProducts(runtime, self._sampled_indicators)
         score, target = score[:, rows], target[:, rows]
         with runtime.step("gradients"):
-            found = plan.objective.compute_shared_gradients(
+            g_and_h = plan.objective.compute_shared_gradients(
                 self, SharedFixedPoint(score, SCORE_BITS), SharedFixedPoint(target, SCORE_BITS)
             )
-            derivatives = [
-                SharedFixedPoint(_rows(x.share), x.fraction_bits) for x in found if x is not None
+            gradients = [
+                SharedFixedPoint(_as_one_node(x.share), x.fraction_bits)
+                for x in g_and_h
+                if x is not None
             ]
             if self._weights is None:
                 if units.must_lift_rows:
                     finer = units.unweighted_formats
-                    masked = self._with_scores_checked(
-                        defer_uniform_mask(runtime, derivatives, finer)
+                    masked = self._run_with_score_check(
+                        defer_uniform_mask(runtime, gradients, finer)
                     )
-                    derivatives = lift_gradients(runtime, masked, finer)
+                    gradients = lift_gradients(runtime, masked, finer)
                 opening = self._masker.defer_gradient_mask(
-                    derivatives, units.row_formats, self._products.start
+                    gradients, units.row_formats, self._products.start
                 )
-                self._masked = self._with_scores_checked(opening)
+                self._masked = self._run_with_score_check(opening)
                 self._residual = self._masked[0]
             else:
                 finer = units.unweighted_formats
-                masked = self._with_scores_checked(defer_uniform_mask(runtime, derivatives, finer))
+                masked = self._run_with_score_check(defer_uniform_mask(runtime, gradients, finer))
                 self._residual = masked[0]
                 with runtime.step("weights"):
                     weighted = [
@@ -178,28 +178,28 @@ class TrainingRows(SharedFunctions):
             if self._constant_hessians is not None:
                 self._masked.append(self._constant_hessians.map(lambda a: a[:, :, rows]))
 
-    def _with_scores_checked(self, deferred: DeferredGate[list[MaskedValue]]) -> list[MaskedValue]:
-        """Open something, and check scores, if the series of the sigmoid was used, on the way.
+    def _run_with_score_check(self, deferred: DeferredGate[list[MaskedValue]]) -> list[MaskedValue]:
+        """Run a deferred gate, together with the check of scores whose sigmoid was computed.
 
         With 16 added, scores below 16 in size are, as signed numbers modulo 64, not negative. They
-        are compared on 10 bits, so 16 less a sixteenth may be too much already.
+        are compared on 10 bits, so the check can already fail at 16 less a sixteenth.
         """
         scores, self._unchecked = self._unchecked, None
         if scores is None:
             return run_deferred(self._runtime, deferred)
-        what = f"scores of {MAX_SCORE} and more in size"
-        return self._range_checks.check(scores, SCORE_CHECK_BITS, what, deferred)
+        problem = f"scores of {MAX_SCORE} and more in size"
+        return self._range_checks.check(scores, SCORE_CHECK_BITS, problem, deferred)
 
     def _make_constant_hessians(self) -> MaskedValue:
-        """Return second derivatives that everybody knows: (K, 1, N)."""
+        """Return the public Hessians, 1 in every row: (K, 1, N)."""
         (bits, ring), outputs = self._scales.units.row_formats[1], self._plan.objective.n_outputs
         ones = np.full((outputs, 1, self._shard.n_samples), 1 << bits, dtype=ring.dtype)
         return mask_constant(self._runtime, ones, ring)
 
     def sum_root_hessians(self) -> tuple[Share, Share | None]:
-        """Return the root's sums of second derivatives that are the same in all tables.
+        """Return the root's sums of Hessians that are the same in all tables.
 
-        Left of every cut, (C, K, 1), and in all, (K, 1), unless everybody knows that.
+        The sums left of every cut, (C, K, 1), and the total, (K, 1); None if the total is public.
         """
         h = self._constant_hessians
         assert h is not None
@@ -212,7 +212,7 @@ class TrainingRows(SharedFunctions):
     ) -> tuple[SharedFixedPoint, SharedFixedPoint]:
         """Return the sigmoid and its derivative, by a series: one opening of 4 bytes a score.
 
-        The series is right for scores below 16 in size, which is to be checked.
+        The series is accurate for scores below 16 in size. The next opening checks them.
         """
         assert score.fraction_bits == SCORE_BITS
         bits = self._scales.units.sigmoid_bits
@@ -229,43 +229,43 @@ class TrainingRows(SharedFunctions):
         return polynomial(runtime, factors, [(1, (0, len(factors) - 1))]).sum().reshape(1)
 
     def list_residual_checks(self) -> list[Share]:
-        """Return the sums of squares that must not be larger than units assume, if any."""
+        """Return the sums of squared residuals that must be in range, if any."""
         return sum_squared_residuals(self._runtime, self._plan, self._scales.units, self._masked[0])
 
     def sum_gradients(self) -> RowSums:
         """Return the sums of the root, or of left children."""
         runtime, (g, h) = self._runtime, self._masked
         outputs, nodes, _ = g.shape
-        kept = (
+        has_root_hessians = (
             self._nodes is None
             and self._constant_hessians is not None
             and not self._plan.is_sampled
         )
-        vectors = [g] if kept else [g, h]
+        vectors = [g] if has_root_hessians else [g, h]
         with runtime.step("histogram"):
             flat = [x.map(lambda a: a.reshape(outputs * nodes, -1)) for x in vectors]
-            found = histogram(runtime, self._products, *flat)
+            left_sums = histogram(runtime, self._products, *flat)
         sums = [
             (
                 left.reshape(len(left), outputs, nodes),
                 x.map(lambda a: a.sum(2)).to_share(runtime),
             )
-            for left, x in zip(found, vectors, strict=True)
+            for left, x in zip(left_sums, vectors, strict=True)
         ]
         return RowSums(sums[0], sums[1] if len(sums) == 2 else None)
 
     def share_outcomes(self, feature: int, bucket: int) -> Share:
-        """Return a share of the outcomes of a test, which its owner knows: (n_rows,), to be masked.
+        """Return a share of the outcomes of a split, (n_rows,), to be masked; its owner knows them.
 
-        -1 is somebody else's bucket. All know that of a level that tests nothing.
+        The bucket is -1 at the other participants. That of a level that does not split is public.
         """
-        own = None
+        goes_right = None
         if bucket >= 0 and feature in self._data.buckets:
-            own = (self._data.buckets[feature] > bucket).astype(np.uint8)
-        return share_trivially(self._runtime, own, (self._shard.n_rows,), Z1)
+            goes_right = (self._data.buckets[feature] > bucket).astype(np.uint8)
+        return share_trivially(self._runtime, goes_right, (self._shard.n_rows,), Z1)
 
     def split_nodes(self, outcomes: MaskedValue) -> None:
-        """Split nodes by masked outcomes; mask left children, the one large opening of a level."""
+        """Split nodes by masked outcomes; mask left children, the only large opening of a level."""
         runtime, nodes = self._runtime, self._all_nodes()
         self._nodes, self._masked = nodes, []
         outputs, count, _ = nodes.g.shape
@@ -284,25 +284,25 @@ class TrainingRows(SharedFunctions):
         return _Nodes(*(append_right_siblings(parent, left, axis=1) for parent, left in pairs))
 
     def record_outcomes(self, outcomes: MaskedValue) -> None:
-        """Remember the outcomes of a level, for leaf values to be looked up by."""
+        """Keep the outcomes of a level for the leaf lookup."""
         self._outcomes.append(outcomes)
 
     def look_up_leaf_values(self, values: MaskedValue, ring: Ring) -> Share:
         """Return the values, (K, 2^D), of the leaves that rows reach: (K, n_rows), over a ring."""
         outcomes = map_together(stack, *self._outcomes)
-        self._outcomes, self._nodes, self._masked = [], None, []  # they would be in the way
+        self._outcomes, self._nodes, self._masked = [], None, []  # free their memory first
         return look_up_leaves(
             self._runtime, outcomes, widen_leaf_values(self._runtime, values, ring)
         )
 
 
-def _rows(x: Share) -> Share:
+def _as_one_node(x: Share) -> Share:
     """Return values of samples, (K, N), as those of one node: (K, 1, N)."""
     return x.reshape(len(x), 1, -1)
 
 
 def append_right_siblings(parent: MaskedValue, left: MaskedValue, axis: int) -> MaskedValue:
-    """Return left and right children in turn, along the axis of nodes."""
+    """Return left and right children, interleaved along the axis of nodes."""
 
     def interleave(sides: list[Elements]) -> Elements:
         shape = list(left.shape)
@@ -314,46 +314,46 @@ def append_right_siblings(parent: MaskedValue, left: MaskedValue, axis: int) -> 
 
 _ENCODING = FixedPoint(SCORE_BITS)
 Split = tuple[int, int]
-"""A feature and, to its owner, the last bucket that passes; -1 to the others."""
+"""A feature and, at its owner, the last bucket that goes left; -1 at the other participants."""
 
 
 class Rows(ABC):
-    """All rows of a training, wherever they are."""
+    """All rows of a training run, local or in shards."""
 
     @abstractmethod
     def setup(self) -> None:
-        """Share what stays the same for all tables."""
+        """Share the values that are the same for all tables."""
 
     @abstractmethod
     def sum_root_hessians(self) -> tuple[Share, Share | None]:
-        """Return what `TrainingRows.sum_root_hessians` does."""
+        """Return the sums of `TrainingRows.sum_root_hessians`."""
 
     @abstractmethod
     def begin_table(self, number: int, range_checks: RangeChecks) -> TableRows:
-        """Return the rows as they are at the start of a table, which is checked by bounds."""
+        """Return the rows at the start of a table, with the range checks of the table."""
 
     @abstractmethod
     def sum_validation_loss(self, range_checks: RangeChecks) -> tuple[MaskedValue, int]:
-        """Return the masked loss on all validation rows, added up, and its fraction bits."""
+        """Return the masked sum of the losses of all validation rows, and its fraction bits."""
 
     @abstractmethod
     def snapshot_scores(self) -> npt.NDArray[np.uint64]:
-        """Return our share of the scores of all rows, as far as they are here: (K, rows).
+        """Return the local share of the scores of all local rows: (K, rows).
 
-        Those of rows that others work on are kept where these are.
+        Workers store the scores of the rows of their shards.
         """
 
 
 class TableRows(ABC):
-    """All rows of a training, while a table is trained."""
+    """All rows of a training run, while a table is trained."""
 
     @abstractmethod
     def sum_squared_residuals(self) -> Share:
-        """Return what `TrainingRows.sum_squared_residuals` does."""
+        """Return the sum of `TrainingRows.sum_squared_residuals`."""
 
     @abstractmethod
     def list_residual_checks(self) -> list[Share]:
-        """Return what `TrainingRows.list_residual_checks` does."""
+        """Return the sums of `TrainingRows.list_residual_checks`."""
 
     @abstractmethod
     def sum_gradients(self, level: int) -> RowSums:
@@ -361,11 +361,11 @@ class TableRows(ABC):
 
     @abstractmethod
     def split_nodes(self, level: int, split: Split) -> None:
-        """Split the nodes of a level by the outcomes of a test, but those of the last level."""
+        """Split the nodes of a level, except the last one, by the outcomes of a split."""
 
     @abstractmethod
     def split_last_level(self, level: int, split: Split, *values: Share) -> list[MaskedValue]:
-        """Find the leaves that rows reach, and mask other values meanwhile, which are returned."""
+        """Find the leaves that rows reach; in the same opening, mask `values` and return them."""
 
     @abstractmethod
     def add_leaf_values(self, values: MaskedValue) -> None:
@@ -373,7 +373,7 @@ class TableRows(ABC):
 
 
 class LocalRows(Rows):
-    """Rows that are worked on here: all of them, or those of a shard."""
+    """Rows that this runtime computes on: all rows, or those of a shard."""
 
     def __init__(
         self, runtime: Runtime, plan: Plan, shard: Shard, scales: Scales, data: ProtocolInput
@@ -387,7 +387,7 @@ class LocalRows(Rows):
         self.scores = share_initial_scores(
             runtime, data.initial_scores, _ENCODING, shape, scales.score_ring
         )
-        """Our share of the scores of all rows: (K, n_rows)."""
+        """The local share of the scores of all rows: (K, n_rows)."""
         self._validation: ValidationRows | None = None
         self._samples: TrainingRows
 
@@ -395,9 +395,11 @@ class LocalRows(Rows):
         """Share the label, and publish every feature's masked indicators."""
         runtime, plan, scales, shard = self._runtime, self._plan, self._scales, self._shard
         # The sigmoid's values have 64 bits, and targets are subtracted from them.
-        of_target = scales.score_ring if scales.is_bound_proven else Z64
+        target_ring = scales.score_ring if scales.is_bound_proven else Z64
         shape, active = (plan.objective.n_outputs, shard.n_samples), plan.ownership.active
-        self._target = share_target(runtime, active, self._data.target, _ENCODING, shape, of_target)
+        self._target = share_target(
+            runtime, active, self._data.target, _ENCODING, shape, target_ring
+        )
         ring = published_ring(scales)
         lattice = create_lattice(runtime, plan, shard.n_samples, ring)
         indicators = publish_indicators(
@@ -422,38 +424,38 @@ class LocalRows(Rows):
                 self._samples.set_weights(weights)
 
     def sum_root_hessians(self) -> tuple[Share, Share | None]:
-        """Return the root's sums of second derivatives that are the same in all tables."""
+        """Return the root's sums of Hessians that are the same in all tables."""
         return self._samples.sum_root_hessians()
 
     def begin_table(self, number: int, range_checks: RangeChecks) -> LocalTableRows:
-        """Mask the derivatives of the rows that are drawn."""
-        draw = self._plan.sample_table(number)
-        samples = self._samples.begin_table(range_checks, draw, self._target, self.scores)
+        """Mask the gradients and Hessians of the sampled rows."""
+        sample = self._plan.sample_table(number)
+        samples = self._samples.begin_table(range_checks, sample, self._target, self.scores)
         return LocalTableRows(self._runtime, self, samples)
 
     def sum_validation_loss(self, range_checks: RangeChecks) -> tuple[MaskedValue, int]:
-        """Mask the sum in the opening in which rows are compared with their bounds."""
+        """Mask the sum in the opening of the range checks of rows."""
         total = self.compute_validation_sum()
         return mask_and_check_sum(range_checks, total), total.loss.fraction_bits
 
     def compute_validation_sum(self) -> ValidationSum:
-        """Return the loss on validation rows, added up."""
+        """Return the sum of the losses of validation rows."""
         assert self._validation is not None
         return self._validation.sum_losses(self.scores[:, self._shard.n_samples :])
 
     def snapshot_scores(self) -> npt.NDArray[np.uint64]:
-        """Return our share of all scores."""
+        """Return the local share of all scores."""
         return self.scores.part.astype(np.uint64)
 
     def restore_scores(self, scores: npt.NDArray[np.uint64]) -> None:
-        """Go on with the scores that an earlier training ended with."""
+        """Resume from the scores at the end of an earlier training run."""
         ring = self.scores.ring
         assert scores.shape == self.scores.shape
         self.scores = Share(scores.astype(ring.dtype), ring)
 
 
 class LocalTableRows(TableRows):
-    """Rows that are worked on here, while a table is trained."""
+    """Rows that this runtime computes on, while a table is trained."""
 
     def __init__(self, runtime: Runtime, rows: LocalRows, samples: TrainingRows) -> None:
         self._runtime = runtime
@@ -465,7 +467,7 @@ class LocalTableRows(TableRows):
         return self._samples.sum_squared_residuals()
 
     def list_residual_checks(self) -> list[Share]:
-        """Return the sums of squares that must not be larger than units assume, if any."""
+        """Return the sums of squared residuals that must be in range, if any."""
         return self._samples.list_residual_checks()
 
     def sum_gradients(self, level: int) -> RowSums:
@@ -474,22 +476,22 @@ class LocalTableRows(TableRows):
 
     def split_nodes(self, level: int, split: Split) -> None:
         """Mask the outcomes, and the left children."""
-        fails = mask_value(self._runtime, self._samples.share_outcomes(*split))
-        self._samples.split_nodes(fails)
-        self._samples.record_outcomes(fails)
+        outcomes = mask_value(self._runtime, self._samples.share_outcomes(*split))
+        self._samples.split_nodes(outcomes)
+        self._samples.record_outcomes(outcomes)
 
     def split_last_level(self, level: int, split: Split, *values: Share) -> list[MaskedValue]:
-        """Mask the outcomes, and all else in the same opening."""
-        fails, *others = mask(self._runtime, self._samples.share_outcomes(*split), *values)
-        self._samples.record_outcomes(fails)
-        return others
+        """Mask the outcomes and the values in one opening."""
+        outcomes, *masked = mask(self._runtime, self._samples.share_outcomes(*split), *values)
+        self._samples.record_outcomes(outcomes)
+        return masked
 
     def add_leaf_values(self, values: MaskedValue) -> None:
-        """Look every row's leaf up."""
+        """Look up every row's leaf."""
         ring = self._rows.scores.ring
         self._rows.scores = self._rows.scores + self._samples.look_up_leaf_values(values, ring)
 
 
 def published_ring(scales: Scales) -> Ring:
-    """Return the ring that masked indicators are published over: the widest one of rows."""
+    """Return the ring of published masked indicators: the widest one of rows."""
     return max((ring for _, ring in scales.units.row_formats), key=lambda ring: ring.bits)

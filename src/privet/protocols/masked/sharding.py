@@ -1,10 +1,8 @@
-"""Rows in shards: the view of the coordinator, and the commands of a worker.
+"""Rows in shards: the rows as the coordinator sees them, and the worker of one shard.
 
-Whatever a training asks of its rows becomes an order to all workers. What they answer are shares of
-sums over their own rows, which add up.
-
-It has a runtime of its own, in its shard's group. What goes up are shares of sums; what comes down
-is a test, as its head knows it, and shares of leaf values, which the group masks for itself.
+Every request to the rows becomes a command to all workers. A worker computes in a runtime of its
+shard's group and returns shares of sums over its rows, which the coordinator adds up. It receives
+the splits that its coordinator knows, and shares of leaf values, which the group masks itself.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from privet.spec.plan import Plan, Shard
 
 
 class MaskedShardWorker(ShardWorker):
-    """The rows of one shard, and whoever works on them."""
+    """The worker that computes on the rows of one shard."""
 
     def __init__(
         self,
@@ -45,20 +43,20 @@ class MaskedShardWorker(ShardWorker):
         self._on_scores = on_scores
         self._table: LocalTableRows
         self._step = contextlib.ExitStack()
-        """The step of the table that we are in."""
+        """The step of the current table."""
         self.range_checks = RangeChecks(runtime)
-        """What was compared in the last order that compares."""
+        """The range checks of the last command that compares."""
         self.loss_bits = 0
-        """The fraction bits of the loss that was added up last."""
+        """The fraction bits of the last sum of losses."""
 
     def restore_scores(self, scores: npt.NDArray[np.uint64]) -> None:
-        """Go on with the scores that an earlier training ended with."""
+        """Resume from the scores at the end of an earlier training run."""
         self.rows.restore_scores(scores)
 
     def execute(self, command: Command) -> list[Share]:
-        """Do something, and return the shares that were asked for."""
-        found = _COMMANDS[command.name](self, *command.numbers, *command.shares)
-        return found or []
+        """Execute a command and return the requested shares."""
+        shares = _COMMANDS[command.name](self, *command.numbers, *command.shares)
+        return shares or []
 
     def end_table(self) -> None:
         """Leave the step of a table."""
@@ -80,23 +78,23 @@ class MaskedShardWorker(ShardWorker):
         self._table = self.rows.begin_table(number, self.range_checks)
         return [each.passed_counts for each in self.range_checks.checks]
 
-    def _squared_residuals(self) -> list[Share]:
+    def _sum_squared_residuals(self) -> list[Share]:
         with self._runtime.step("loss"):
             return [self._table.sum_squared_residuals()]
 
     def _list_residual_checks(self) -> list[Share]:
         return self._table.list_residual_checks()
 
-    def _sums(self, level: int) -> list[Share]:
+    def _sum_gradients(self, level: int) -> list[Share]:
         with self._runtime.step("level", level):
             sums = self._table.sum_gradients(level)
         return [*sums.g, *(sums.h or ())]
 
-    def _split(self, level: int, feature: int, bucket: int) -> None:
+    def _split_nodes(self, level: int, feature: int, bucket: int) -> None:
         with self._runtime.step("level", level), self._runtime.step("split"):
             self._table.split_nodes(level, (feature, bucket))
 
-    def _split_last(self, level: int, feature: int, bucket: int) -> None:
+    def _split_last_level(self, level: int, feature: int, bucket: int) -> None:
         with self._runtime.step("level", level), self._runtime.step("split"):
             self._table.split_last_level(level, (feature, bucket))
 
@@ -104,7 +102,7 @@ class MaskedShardWorker(ShardWorker):
         with self._runtime.step("update"):
             self._table.add_leaf_values(mask_value(self._runtime, values))
 
-    def _validate(self) -> list[Share]:
+    def _sum_validation_loss(self) -> list[Share]:
         self.range_checks = RangeChecks(self._runtime)
         with self._runtime.step("validation"):
             total = self.rows.compute_validation_sum()
@@ -125,13 +123,13 @@ _COMMANDS: dict[str, Callable[..., list[Share] | None]] = {
     "setup": MaskedShardWorker._setup,
     "root curvature": MaskedShardWorker._sum_root_hessians,
     "begin table": MaskedShardWorker._begin_table,
-    "squared residuals": MaskedShardWorker._squared_residuals,
+    "squared residuals": MaskedShardWorker._sum_squared_residuals,
     "checked squares": MaskedShardWorker._list_residual_checks,
-    "sums": MaskedShardWorker._sums,
-    "split": MaskedShardWorker._split,
-    "split last": MaskedShardWorker._split_last,
+    "sums": MaskedShardWorker._sum_gradients,
+    "split": MaskedShardWorker._split_nodes,
+    "split last": MaskedShardWorker._split_last_level,
     "add leaves": MaskedShardWorker._add_leaf_values,
-    "validate": MaskedShardWorker._validate,
+    "validate": MaskedShardWorker._sum_validation_loss,
     "keep scores": MaskedShardWorker._snapshot_scores,
 }
 
@@ -139,16 +137,16 @@ _COMMANDS: dict[str, Callable[..., list[Share] | None]] = {
 def _create_worker_group(
     runtime: Runtime, plan: Plan, workers: Sequence[WorkerHandle]
 ) -> WorkerGroup[MaskedShardWorker]:
-    """Return a worker for every shard."""
+    """Return the group of the workers of all shards."""
     shards = plan.split_into_shards()
-    # Whose rows are drawn by a coin may have more than others to work on.
-    alike = plan.n_sampled == plan.n_samples
-    kinds = [(shard.n_samples, shard.n_validation) if alike else shard for shard in shards]
+    # If rows are sampled, shards of equal size can have different numbers of sampled rows.
+    is_unsampled = plan.n_sampled == plan.n_samples
+    kinds = [(shard.n_samples, shard.n_validation) if is_unsampled else shard for shard in shards]
 
-    def twin(counter: CostCounter, number: int) -> MaskedShardWorker:
+    def create_shape_worker(counter: CostCounter, number: int) -> MaskedShardWorker:
         return MaskedShardWorker(counter, plan, shards[number], ProtocolInput())
 
-    return WorkerGroup(runtime, workers, kinds, twin)
+    return WorkerGroup(runtime, workers, kinds, create_shape_worker)
 
 
 def _merge_range_checks(
@@ -156,16 +154,16 @@ def _merge_range_checks(
     range_checks: RangeChecks,
     counts: Sequence[Sequence[Share]],
 ) -> None:
-    """Add what the shards have compared to what is to be settled."""
-    for twin, found in zip(workers.shape_workers, counts, strict=True):
+    """Add the range checks of the shards to those that are revealed together."""
+    for worker, passed_counts in zip(workers.shape_workers, counts, strict=True):
         range_checks.checks += [
             RangeCheck(share, each.n_comparisons, each.problem)
-            for share, each in zip(found, twin.range_checks.checks, strict=True)
+            for share, each in zip(passed_counts, worker.range_checks.checks, strict=True)
         ]
 
 
 class ShardedRows(Rows):
-    """All rows of a training, in shards."""
+    """All rows of a training run, in shards."""
 
     def __init__(self, runtime: Runtime, plan: Plan, workers: Sequence[WorkerHandle]) -> None:
         self._workers = _create_worker_group(runtime, plan, workers)
@@ -173,7 +171,7 @@ class ShardedRows(Rows):
         self._tables = 0
 
     def setup(self) -> None:
-        """Have every group share its labels and indicators."""
+        """Let every group share its labels and indicators."""
         self._workers.call("setup")
 
     def sum_root_hessians(self) -> tuple[Share, Share | None]:
@@ -182,28 +180,28 @@ class ShardedRows(Rows):
         return left, total[0] if total else None
 
     def begin_table(self, number: int, range_checks: RangeChecks) -> ShardedTableRows:
-        """Have every group begin a table."""
+        """Let every group begin a table."""
         self._tables = number + 1
         workers = self._workers
         _merge_range_checks(workers, range_checks, workers.call("begin table", number))
         return ShardedTableRows(workers)
 
     def sum_validation_loss(self, range_checks: RangeChecks) -> tuple[MaskedValue, int]:
-        """Add the groups' losses up, and mask the sum."""
+        """Add up the losses of all groups, and mask the sum."""
         workers = self._workers
-        answers = workers.call("validate")
-        _merge_range_checks(workers, range_checks, [counts for _, *counts in answers])
-        total = reduce(add, (loss for loss, *_ in answers))
+        responses = workers.call("validate")
+        _merge_range_checks(workers, range_checks, [counts for _, *counts in responses])
+        total = reduce(add, (loss for loss, *_ in responses))
         return mask_value(workers.runtime, total), workers.shape_workers[0].loss_bits
 
     def snapshot_scores(self) -> npt.NDArray[np.uint64]:
-        """Have every worker keep its own, and return none."""
+        """Let every worker store the scores of its rows, and return none."""
         self._workers.call("keep scores", self._tables)
         return np.empty((self._outputs, 0), dtype=np.uint64)
 
 
 class ShardedTableRows(TableRows):
-    """All rows of a training, in shards, while a table is trained."""
+    """All rows of a training run, in shards, while a table is trained."""
 
     def __init__(self, workers: WorkerGroup[MaskedShardWorker]) -> None:
         self._workers = workers
@@ -223,16 +221,16 @@ class ShardedTableRows(TableRows):
         return RowSums((left_g, total_g), (h[0], h[1]) if h else None)
 
     def split_nodes(self, level: int, split: Split) -> None:
-        """Have every group split its rows."""
+        """Let every group split its rows."""
         self._workers.call("split", level, *split)
 
     def split_last_level(self, level: int, split: Split, *values: Share) -> list[MaskedValue]:
-        """Have every group find its rows' leaves, while the heads mask something."""
-        due = self._workers.send_command("split last", level, *split)
-        others = mask(self._workers.runtime, *values)
-        self._workers.receive_responses(due)
-        return others
+        """Let every group find its rows' leaves, while the coordinators mask `values`."""
+        expected = self._workers.send_command("split last", level, *split)
+        masked = mask(self._workers.runtime, *values)
+        self._workers.receive_responses(expected)
+        return masked
 
     def add_leaf_values(self, values: MaskedValue) -> None:
-        """Have every group mask shares of the values for itself."""
+        """Let every group mask shares of the values itself."""
         self._workers.call("add leaves", shares=[values.to_share(self._workers.runtime)])

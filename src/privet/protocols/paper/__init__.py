@@ -1,1 +1,1 @@
-"""The paper's suite: its components, one file each, as it describes them."""
+"""The paper's protocol, as the paper describes it."""

@@ -1,19 +1,4 @@
-"""The paper's algorithms: SDiv, SecSigmoid, SecDisc, SecArgmin, SecSplit and SecInfer.
-
-Reference: the paper's Section V.C, Algorithm 7.
-
-Reference: the paper's Section V.B.4.
-
-Reference: the paper's Section V.B.3, Algorithm 5, on SecPerm (`gates/permute.py`).
-
-Reference: the paper's Section V.B.2; the reciprocal after Newton and Raphson. How the start, the
-iterations and the fraction bits were chosen: docs/decisions/0011-division.md.
-
-Reference: the paper's Section V.B.2. Where it leaves the true sigmoid, why it has both signs, and
-why its division starts elsewhere than in the scores: docs/decisions/0012-sigmoid.md.
-
-Reference: the paper's Section V.B.1, Algorithm 3.
-"""
+"""The paper's algorithms: SDiv, SecSigmoid, SecDisc, SecArgmin, SecSplit and SecInfer."""
 
 from __future__ import annotations
 
@@ -41,12 +26,14 @@ _BLOCK = 1 << 22
 def infer_scores(runtime: Runtime, splits: AppliedSplits, leaf_values: Share) -> Share:
     """Return the sum of the leaf values, (tables, 2^D), that every sample reaches: (N,).
 
-    1. The owner of a level's test shares u, which is 1 at the leaves that the test's outcome leaves
-       possible: all levels of all tables together.
+    1. The owner of a level's split shares u, which is 1 at the leaves that the split's outcome
+       leaves possible: all levels of all tables together.
     2. The product of a table's levels, in pairs, and with the leaf values: [u_1]...[u_D][w].
     3. Add up leaves and tables.
 
     Reveals: nothing. Error: none.
+
+    Reference: the paper's Section V.C, Algorithm 7 (SecInfer).
     """
     with runtime.step("infer"):
         blocks = [_infer_block(runtime, splits, leaf_values, block) for block in _blocks(splits)]
@@ -60,7 +47,7 @@ def _infer_block(
     leaves, ring = 1 << depth, leaf_values.ring
     count = block.stop - block.start
     owners = None if splits.owners is None else splits.owners.reshape(-1).tolist()
-    own: list[RingArray | None] = [None] * (tables * depth)
+    local: list[RingArray | None] = [None] * (tables * depth)
     if owners is not None and splits.goes_right is not None:
         for position, owner in enumerate(owners):
             if owner == runtime.index:
@@ -68,8 +55,8 @@ def _infer_block(
                 possible = mark_possible_leaves(
                     splits.goes_right[table, level, block], level, depth
                 )
-                own[position] = ring.to_elements(possible)
-    shared = runtime.share_arrays(own, owners, (count, leaves), ring)
+                local[position] = ring.to_elements(possible)
+    shared = runtime.share_arrays(local, owners, (count, leaves), ring)
     product = shared.reshape(tables, depth, count, leaves).transpose(1, 0, 2, 3)
     while len(product) > 1:
         even = len(product) // 2 * 2
@@ -80,7 +67,7 @@ def _infer_block(
 
 
 def mark_possible_leaves(goes_right: BucketArray, level: int, depth: int) -> BucketArray:
-    """Return 1 for each sample and leaf that one test's outcome leaves possible: (N, 2^D)."""
+    """Return 1 for each sample and leaf that one split's outcome leaves possible: (N, 2^D)."""
     bit = (np.arange(1 << depth) >> (depth - 1 - level)) & 1
     possible: BucketArray = (bit == goes_right[:, None]).astype(np.uint8)
     return possible
@@ -95,12 +82,14 @@ def _blocks(splits: AppliedSplits) -> list[slice]:
 def reveal_argmin(runtime: Runtime, values: Share, disclosure: str) -> IndexArray:
     """Return the position of the least value in each row of (R, C), the first among equals.
 
-    1. Give every value its position, public as yet.
-    2. Pair neighbours; [c] = whether the right one is less; [left] + [c]([right] - [left]) is the
-       lesser of the two, and so is its position. Until one of each row is left.
-    3. Reveal its position to all.
+    1. Pair every value with its position, which is still public.
+    2. Compare neighbours: [c] = 1 if the right one is less. [left] + [c]([right] - [left]) is the
+       lesser of the two values, and its position. Repeat until one value of each row is left.
+    3. Reveal its position to all participants.
 
-    Reveals: the positions, to all. Error: none. The dealer gets zeros.
+    Reveals: the positions, to all participants. Error: none. The dealer gets zeros.
+
+    Reference: the paper's Section V.B.4 (SecArgmin).
     """
     rows, columns = values.shape
     positions = np.broadcast_to(np.arange(columns, dtype=np.uint64), (rows, columns))
@@ -112,8 +101,8 @@ def reveal_argmin(runtime: Runtime, values: Share, disclosure: str) -> IndexArra
             smaller = less_than(runtime, right[0], left[0])
             chosen = multiply(runtime, smaller.reshape(1, *smaller.shape), right - left)
             entries = concatenate([left + chosen, entries[:, :, even:]], axis=2)
-        everybody = range(runtime.n_parties)
-        revealed = runtime.reveal(entries[1, :, 0], everybody, disclosure)
+        recipients = range(runtime.n_parties)
+        revealed = runtime.reveal(entries[1, :, 0], recipients, disclosure)
     if revealed is None:
         return np.zeros(rows, dtype=np.intp)
     if (revealed >= columns).any():
@@ -122,32 +111,32 @@ def reveal_argmin(runtime: Runtime, values: Share, disclosure: str) -> IndexArra
 
 
 def bucket_ends(n_samples: int, buckets: int) -> list[int]:
-    """Return where each bucket ends among the sorted samples: N / B of them each, or one more.
+    """Return the end of each bucket among the sorted samples: N / B samples each, or one more.
 
-    The paper takes N to be a multiple of B.
+    The paper assumes that N is a multiple of B.
     """
     return [n_samples * (b + 1) // buckets for b in range(buckets)]
 
 
 def sort_feature(bucket: BucketArray) -> Permutation:
-    """Return the permutation that sorts one feature: all that SecDisc needs of it."""
+    """Return the permutation that sorts one feature, the only input of SecDisc from its owner."""
     return np.argsort(bucket, kind="stable")
 
 
 def find_nearest_cuts(bucket: BucketArray, buckets: int) -> IndexArray:
-    """Return, for each end of SecDisc's buckets, the owner's own bucket that ends nearest to it.
+    """Return, for each end of SecDisc's buckets, the local bucket that ends nearest to it.
 
-    SecDisc cuts the sorted samples at public positions, wherever equal values lie; a test cannot
-    part equal values. So the owner of a test takes the border of its own buckets, between two
-    values, that is nearest to the position. A constant feature has no border.
+    SecDisc cuts the sorted samples at public positions, also between equal values, which a split
+    cannot separate. Therefore the owner of a split uses the boundary of its local buckets that is
+    nearest to the position. A constant feature has no boundary.
     """
     below = np.cumsum(np.bincount(bucket, minlength=buckets))
-    borders = np.flatnonzero((below[:-1] > 0) & (below[:-1] < len(bucket)))
+    boundaries = np.flatnonzero((below[:-1] > 0) & (below[:-1] < len(bucket)))
     ends = np.array(bucket_ends(len(bucket), buckets)[:-1])
-    if not len(borders):
+    if not len(boundaries):
         return np.full(len(ends), buckets - 2, dtype=np.intp)
-    nearest = np.argmin(np.abs(below[borders] - ends[:, None]), axis=1)
-    cuts: IndexArray = borders[nearest].astype(np.intp)
+    nearest = np.argmin(np.abs(below[boundaries] - ends[:, None]), axis=1)
+    cuts: IndexArray = boundaries[nearest].astype(np.intp)
     return cuts
 
 
@@ -161,9 +150,11 @@ def sum_by_bucket(
     """Sum K shared vectors, (K, N), by the buckets of J features: (J, K, B).
 
     1. The owner of feature j permutes the vectors to the order of its values (SecPerm).
-    2. Everybody adds up slices of N / B elements.
+    2. All participants add up slices of N / B elements.
 
-    All features and vectors go together. Reveals: nothing. Error: none.
+    All features and vectors are permuted together. Reveals: nothing. Error: none.
+
+    Reference: the paper's Section V.B.3, Algorithm 5 (SecDisc), on SecPerm (`gates/permute.py`).
     """
     with runtime.step("discretize"):
         shape = (len(owners), *vectors.shape)
@@ -179,9 +170,9 @@ N_NEWTON_ITERATIONS = 20
 
 
 def choose_reciprocal_bits(min_divisor: float) -> int:
-    """Return how many fraction bits reciprocals of values from `min_divisor` up have.
+    """Return the fraction bits of reciprocals of values of at least `min_divisor`.
 
-    Their products, 1 / least at most with twice the bits, must stay below 2^62.
+    Their products, at most 1 / min_divisor with twice the bits, must stay below 2^62.
     """
     return 30 - max(0, (ceil_log2(1 / Fraction(min_divisor)) + 1) // 2)
 
@@ -198,6 +189,10 @@ def compute_reciprocal(
     from 1 - y 2^-start_bits to exp(-y 2^(20 - start_bits)) at the end. Truncation, off by up to
     c = n - n // 2 units, changes the start by a factor of 1 +- c 2^(start_bits - bits) at most, and
     the end by a relative error of c (1 + y) 2^-bits.
+
+    Reference: the paper's Section V.B.2; the iteration of Newton and Raphson.
+    docs/decisions/0011-division.md says how the start, the iterations and the fraction bits were
+    chosen.
     """
     two = runtime.share_public(np.broadcast_to(np.uint64(2 << bits), y.shape), Z64)
     with runtime.step("reciprocal"):
@@ -209,9 +204,11 @@ def compute_reciprocal(
 
 
 def divide(runtime: Runtime, x: Share, y: Share, *, min_divisor: float = 1.0) -> Share:
-    """Return x / y, for least <= y <= 2^20: [x] times the reciprocal of [y].
+    """Return x / y, for min_divisor <= y <= 2^20: [x] times the reciprocal of [y].
 
-    Reveals: nothing. Error: |x| times the reciprocal's, and `truncate`'s.
+    Reveals: nothing. Error: |x| times that of the reciprocal, and that of `truncate`.
+
+    Reference: the paper's Section V.B.2 (SDiv).
     """
     bits = choose_reciprocal_bits(min_divisor)
     with runtime.step("divide"):
@@ -223,7 +220,7 @@ def divide(runtime: Runtime, x: Share, y: Share, *, min_divisor: float = 1.0) ->
 N_SIGMOID_SQUARINGS = 2
 SIGMOID_START_BITS = 12
 MAX_SIGMOID_SCORE = 40
-"""Scores that the powers fit for, in size."""
+"""The largest size of a score at which the powers fit."""
 
 
 def compute_sigmoid(runtime: Runtime, x: Share, *, squarings: int = N_SIGMOID_SQUARINGS) -> Share:
@@ -233,8 +230,12 @@ def compute_sigmoid(runtime: Runtime, x: Share, *, squarings: int = N_SIGMOID_SQ
     2. The sigmoid is [a] / ([a] + [b]) (SDiv).
 
     Reveals: nothing. Error: that of the powers; for n = 2 at most 0.0066
-    where |x| <= 12. Beyond 2^(n+1) the result goes back towards 1/2, but stays on its side. It
+    where |x| <= 12. Beyond 2^(n+1) the result returns towards 1/2, but stays on its side. It
     needs (1 + |x| / 2^(n+1))^(2^n) < 2^11; for n = 2, |x| < 45.
+
+    Reference: the paper's Section V.B.2 (SecSigmoid). docs/decisions/0012-sigmoid.md says where it
+    leaves the true sigmoid, why it has both signs, and why its division does not start as in the
+    scores.
     """
     one = runtime.share_public(FIXED_POINT.encode(1.0), Z64).broadcast_to((1, *x.shape))
     with runtime.step("sigmoid"):
@@ -254,10 +255,12 @@ def split_nodes(
 ) -> Share:
     """Split the nodes of a level, (2, K, N), into their children, (2, 2K, N).
 
-    1. The owner of the test shares v_l, 1 where a sample passes it, and v_r = 1 - v_l.
+    1. The owner of the split shares v_l, 1 where a sample goes left, and v_r = 1 - v_l.
     2. Node k's children are [v_l][g_k] and [v_r][g_k], and the same for h.
 
     Reveals: nothing. Error: none.
+
+    Reference: the paper's Section V.B.1, Algorithm 3 (SecSplit).
     """
     kinds, nodes, n_samples = gradients.shape
     sides = None if goes_left is None else np.stack((goes_left, ~goes_left)).astype(np.uint64)

@@ -1,12 +1,10 @@
 """The paper's gates: bit decomposition and comparison, on packed bit planes.
 
-A vector of N numbers becomes bit planes (`arithmetic.bit_planes`): an XOR-shared array of packed
-bits, (64, N / 8 bytes), plane 0 the least significant.
+A vector of N numbers becomes bit planes: an XOR-shared array of packed bits, (64, N / 8 bytes),
+plane 0 the least significant. On planes a step of an adder computes only on the bits that it needs;
+on words it would carry all 64 bits.
 
 Reference: the paper's Section V.B.4, after ABY3 (Mohassel and Rindal, CCS 2018) and CrypTen.
-
-On planes, a step of an adder works on just the bits that it needs, where on words it would carry
-all 64 along.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ _SWAPS = (
 
 
 def packed_length(count: int) -> int:
-    """Return how many bytes pack that many bits."""
+    """Return the number of bytes that pack `count` bits."""
     return (count + 7) // 8
 
 
@@ -66,13 +64,13 @@ def pack_bits(bits: npt.NDArray[np.uint8]) -> BitPlanes:
 
 
 WORD_BITS = 64
-_CARRIES = WORD_BITS - 1  # positions whose carry goes on to a higher one
+_CARRIES = WORD_BITS - 1  # positions that carry into a higher one
 
 
 def decompose(runtime: Runtime, x: Share) -> list[Share]:
-    """Return n XOR-shared numbers that add up to x: every participant's own share, as planes.
+    """Return n XOR-shared numbers that add up to x: each participant's share of x, as bit planes.
 
-    Local: a participant's number is shared as itself at the participant and zeros at the others.
+    Local: a participant's number is shared as itself at this participant and zeros at the others.
     """
     assert x.ring is Z64
     shape = (WORD_BITS, packed_length(x.size))
@@ -133,9 +131,9 @@ def extract_msb(runtime: Runtime, x: Share) -> Share:
 
 
 class BitsToArithmetic(Gate):
-    """Turn XOR-shared packed bits, `count` of them along the last axis, into numbers (B2A).
+    """Convert XOR-shared packed bits, `count` along the last axis, to numbers (B2A).
 
-    1. The dealer draws bits [b] and derives them over the ring, too.
+    1. The dealer draws bits [b] and also derives them over the ring.
     2. Open d = [x] ^ [b].
     3. [x] = d + (1 - 2d)[b], over the ring.
 
@@ -146,7 +144,7 @@ class BitsToArithmetic(Gate):
     name = "from bits"
 
     def deal(self, dealer: Dealer, x: Share, *, count: int, ring: Ring = Z64) -> Share:
-        """Draw bits that are shared both ways."""
+        """Draw bits and share them over both rings."""
         bits = unpack_bits(dealer.uniform(x.shape, BIT_RING).array, count).astype(ring.dtype)
         dealer.distribute(bits, ring)
         return Share.unknown(bits.shape, ring)

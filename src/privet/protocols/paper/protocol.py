@@ -1,9 +1,4 @@
-"""The paper's protocol: SecTable for training and SecInfer for prediction.
-
-Reference: the paper's Section V.B.4, Algorithm 6.
-
-Reference: the paper's Section V.A, Algorithm 2.
-"""
+"""The paper's protocol: SecTable for training and SecInfer for prediction."""
 
 from __future__ import annotations
 
@@ -54,23 +49,23 @@ from privet.spec.plan import Plan
 
 @dataclass(frozen=True)
 class SortedColumns:
-    """One participant's own features as SecTable uses them, by feature."""
+    """The local features as SecTable uses them, by feature."""
 
     buckets: dict[int, BucketArray]
     permutations: dict[int, Permutation]
     cuts: dict[int, IndexArray]
 
     @classmethod
-    def sort(cls, own: dict[int, BucketArray], buckets: int) -> SortedColumns:
+    def sort(cls, local_buckets: dict[int, BucketArray], buckets: int) -> SortedColumns:
         """Sort features."""
         return cls(
-            own,
-            {j: sort_feature(bucket) for j, bucket in own.items()},
-            {j: find_nearest_cuts(bucket, buckets) for j, bucket in own.items()},
+            local_buckets,
+            {j: sort_feature(bucket) for j, bucket in local_buckets.items()},
+            {j: find_nearest_cuts(bucket, buckets) for j, bucket in local_buckets.items()},
         )
 
     def find_rows_going_left(self, feature: int, cut: int) -> BoolArray | None:
-        """Return which samples pass a test, if it is one of ours."""
+        """Return the samples that go left in a split, or None if the split is not local."""
         if feature not in self.buckets:
             return None
         result: BoolArray = self.buckets[feature] <= self.cuts[feature][cut]
@@ -78,7 +73,7 @@ class SortedColumns:
 
 
 class PaperFunctions(SharedFunctions):
-    """What the paper computes on shares."""
+    """The functions that the paper computes on shares."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -95,7 +90,7 @@ class PaperFunctions(SharedFunctions):
 
 
 def compute_gradients(runtime: Runtime, plan: Plan, target: Share, score: Share) -> Share:
-    """Return the first and second derivatives of the loss: (2, 1, N)."""
+    """Return the gradients and Hessians of the loss: (2, 1, N)."""
     bits = FIXED_POINT.fraction_bits
     with runtime.step("gradients"):
         g, h = plan.objective.compute_shared_gradients(
@@ -112,12 +107,14 @@ def train_table(
 ) -> TrainedTable:
     """Train one table.
 
-    1. Derive the loss at the current scores.
-    2. At each level, choose the best test of all features (`find_best_split`), and split all nodes
+    1. Compute the gradients and Hessians of the loss at the current scores.
+    2. At each level, choose the best split of all features (`find_best_split`), and split all nodes
        by it (SecSplit).
     3. A leaf's value is -G / (H + l2), times the learning rate.
 
     Reveals: as `find_best_split`, at each level, and `check_leaf_values`.
+
+    Reference: the paper's Section V.B.4, Algorithm 6 (SecTable).
     """
     nodes = compute_gradients(runtime, plan, target, score)
     depth = plan.params.depth
@@ -129,8 +126,8 @@ def train_table(
             features[level] = feature
             if feature in columns.cuts:
                 buckets[level] = columns.cuts[feature][cut]
-            passes = columns.find_rows_going_left(feature, cut)
-            nodes = split_nodes(runtime, nodes, passes, plan.ownership.features[feature])
+            goes_left = columns.find_rows_going_left(feature, cut)
+            nodes = split_nodes(runtime, nodes, goes_left, plan.ownership.features[feature])
     with runtime.step("leaves"):
         leaves = compute_leaf_values(runtime, plan, nodes)
         check_leaf_values(runtime, plan, leaves)
@@ -140,14 +137,14 @@ def train_table(
 def find_best_split(
     runtime: Runtime, plan: Plan, permutations: dict[int, Permutation], nodes: Share
 ) -> tuple[int, int]:
-    """Return the feature and the cut of the best test for nodes (2, K, N): 0 and 0 to the dealer.
+    """Return the feature and the cut of the best split of nodes (2, K, N); 0 and 0 at the dealer.
 
     1. Sums of g and h by feature, node and bucket (SecDisc); left and right of every cut.
-    2. [delta] = -sum over nodes and both sides of ([G] / ([H] + l2)) [G], at 40 fraction bits: for
-       comparing, they need no truncation; and no factor 1/2. Never [G]^2, which would overflow.
-    3. Reveal to all every feature's best cut, then the best feature (SecArgmin).
+    2. [delta] = -sum over nodes and both sides of ([G] / ([H] + l2)) [G], at 40 fraction bits. A
+       comparison needs no truncation and no factor 1/2. [G]^2 would overflow.
+    3. Reveal the best cut of every feature, then the best feature (SecArgmin).
 
-    Reveals: the best cut of every feature, the best feature; to all.
+    Reveals: the best cut of every feature, the best feature; to all participants.
     """
     kinds, n_nodes, n_samples = nodes.shape
     n_features = plan.n_features
@@ -183,7 +180,7 @@ def compute_leaf_values(runtime: Runtime, plan: Plan, leaves: Share) -> Share:
 
 
 def check_leaf_values(runtime: Runtime, plan: Plan, leaves: Share) -> None:
-    """Raise ResultError if a leaf value is larger in size than can be right.
+    """Raise ResultError if a leaf value exceeds its bound in size.
 
     Reveals: that all leaf values are within the bound, or how many are not.
     """
@@ -195,13 +192,13 @@ def check_leaf_values(runtime: Runtime, plan: Plan, leaves: Share) -> None:
     )
     with runtime.step("check"):
         within = less_than(runtime, sides, bound.broadcast_to(sides.shape)).sum().reshape(1)
-        found = runtime.reveal(within, range(runtime.n_parties), "numbers within bounds")
-    if found is not None and found[0] != sides.size:
+        revealed = runtime.reveal(within, range(runtime.n_parties), "numbers within bounds")
+    if revealed is not None and revealed[0] != sides.size:
         raise ResultError(f"leaf values of {largest:g} and more in size")
 
 
 def compute_max_leaf_value(plan: Plan) -> float:
-    """Return what no leaf value passes: all gradients of all samples over l2, or fixed point."""
+    """Return a bound on leaf values: the gradients of all samples over l2, or of fixed point."""
     gradients = plan.n_samples * plan.objective.max_leaf_weight
     weight = min(gradients / plan.params.l2, FIXED_POINT.limit / 4)
     return plan.params.learning_rate * weight
@@ -212,7 +209,10 @@ def _add_l2(runtime: Runtime, plan: Plan, h: Share) -> Share:
 
 
 class PaperProtocol(SecureProtocol):
-    """Training and inference as the paper describes them."""
+    """Training and inference as the paper describes them.
+
+    Reference: the paper's Section V.A, Algorithm 2.
+    """
 
     encoding = FIXED_POINT
     has_single_output = True
@@ -229,7 +229,7 @@ class PaperProtocol(SecureProtocol):
 
     @classmethod
     def check_plan(cls, plan: Plan) -> None:
-        """Refuse what the paper has not, and sums at which SDiv does not converge."""
+        """Refuse settings that the paper lacks, and sums for which SDiv does not converge."""
         params = plan.params
         require_capabilities(
             cls,
@@ -244,14 +244,14 @@ class PaperProtocol(SecureProtocol):
                 "shards": plan.shards > 1,
             },
         )
-        some = "trains every table on all rows and features"
-        for key, asked, lack in (
-            ("subsample", params.subsample < 1, some),
-            ("colsample", params.colsample < 1, some),
+        no_sampling = "trains every table on all rows and features"
+        for key, is_requested, lack in (
+            ("subsample", params.subsample < 1, no_sampling),
+            ("colsample", params.colsample < 1, no_sampling),
             ("min_child_weight", params.min_child_weight, "has no such bound"),
             ("min_gain", params.min_gain, "has no such bound"),
         ):
-            if asked:
+            if is_requested:
                 raise ParameterError(f"{key}: the protocol paper {lack}; use masked")
         if plan.objective.n_outputs > 1:
             raise ParameterError(
@@ -282,7 +282,7 @@ class PaperProtocol(SecureProtocol):
 
     @classmethod
     def list_public_constants(cls, plan: Plan) -> dict[str, object]:
-        """Return what is added or multiplied in fixed point, and where the buckets end."""
+        """Return the constants in fixed point, and the bucket ends."""
         params = plan.params
         fixed = (params.l2, params.learning_rate)
         return {
@@ -315,29 +315,29 @@ class PaperProtocol(SecureProtocol):
         return table
 
     def snapshot_scores(self) -> npt.NDArray[np.uint64]:
-        """Return our share of the scores."""
+        """Return the local share of the scores."""
         return self.scores.part
 
     def restore_scores(self, scores: npt.NDArray[np.uint64]) -> None:
-        """Go on with the scores that an earlier training ended with."""
+        """Resume from the scores at the end of an earlier training run."""
         self.scores = Share(scores, Z64)
 
     def _apply_splits(self, table: TrainedTable) -> AppliedSplits:
-        """Return a table's tests as they come out for the samples of the training."""
+        """Return a table's splits applied to the training rows."""
         plan = self.plan
         shape = (1, plan.params.depth, plan.n_samples)
         if self.runtime.index < 0:
             return AppliedSplits(shape, None, None)
-        fails = np.zeros(shape, dtype=np.uint8)
+        goes_right = np.zeros(shape, dtype=np.uint8)
         for level, (feature, bucket) in enumerate(zip(table.features, table.buckets, strict=True)):
             if feature in self._columns.buckets:
-                fails[0, level] = self._columns.buckets[feature] > bucket
+                goes_right[0, level] = self._columns.buckets[feature] > bucket
         owners = np.array(plan.ownership.features)[table.features].reshape(1, -1)
-        return AppliedSplits(shape, owners, fails)
+        return AppliedSplits(shape, owners, goes_right)
 
     @classmethod
     def infer(cls, runtime: Runtime, splits: AppliedSplits, leaf_values: Share) -> Share:
-        """Return what tables add to the score of every sample (SecInfer)."""
+        """Return the sum of leaf values that every sample reaches (SecInfer)."""
         tables, outputs, leaves = leaf_values.shape
         assert outputs == 1
         return infer_scores(runtime, splits, leaf_values.reshape(tables, leaves)).reshape(1, -1)

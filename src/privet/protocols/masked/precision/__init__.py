@@ -1,1 +1,1 @@
-"""Precision."""
+"""The precision of the `masked` protocol: units, rings, scales and bounds."""

@@ -1,12 +1,14 @@
 """The precision of rows and their sums: units, rings, and the noise of lattice masks.
 
-A sum x with |x| < 2^(w-2) can be lifted from a ring of w bits, one with 0 <= x < 2^(w-1) too. Every
-bit of a first derivative is carried for every sample and level, so there are no more than needed:
-rounding moves a score by about 2^-f / sqrt(N) for f fraction bits, so more samples need fewer.
+A sum x with |x| < 2^(w-2) can be lifted from a ring of w bits, and so can one with 0 <= x <
+2^(w-1). Every bit of a gradient is sent for every sample and level, so gradients have no more bits
+than needed: rounding moves a score by about 2^-f / sqrt(N) for f fraction bits, so more samples
+need fewer bits.
 
-A sum of a rows is off by the sum of their errors, which has a deviation of sqrt(10 a n) units for n
-errors a row. A right child's is what its parent's is off less what its sibling's is, so a level
-adds as much again. Eight deviations are never seen: 1e-15 of all sums are off by more.
+With lattice masks the error of a sum of a rows is the sum of their errors, which has a standard
+deviation of sqrt(10 a n) units for n errors a row. The error of a right child is that of its parent
+less that of its sibling, so a level adds as much again. Errors are bounded by eight standard
+deviations: a fraction of 1e-15 of all sums exceeds that.
 """
 
 from __future__ import annotations
@@ -16,57 +18,56 @@ from fractions import Fraction
 from math import isqrt
 
 from privet.arithmetic.fixed_point import ceil_log2, floor_log2
-from privet.arithmetic.ring_lwe import BINOMIAL_ERROR_BITS, SAFE_MODULUS_BITS
-from privet.arithmetic.ring_lwe import MAX_MODULUS_BITS as MOST_ROW_BITS
+from privet.arithmetic.ring_lwe import BINOMIAL_ERROR_BITS, MAX_MODULUS_BITS, SAFE_MODULUS_BITS
 from privet.arithmetic.rings import Ring, get_integer_ring
 from privet.errors import ParameterError
 from privet.gates.masked.functions import SCORE_BITS
 from privet.spec.plan import Plan
 from privet.spec.sampling import MAX_SAMPLE_WEIGHT, SAMPLE_WEIGHT_BITS
 
-_OF_L2 = Fraction(1, 25)
-"""How much of l2 noise may take from a sum of second derivatives: reciprocals allow for 7%."""
-_OF_L2_BY_ROUNDING = Fraction(1, 50)
-_OF_G = Fraction(1, 8)
-"""How much noise may take from a sum of first derivatives, in parts of l2: with many rows, what
-rounding does is no measure any more, since a small leaf has the noise of all rows."""
+_MAX_HESSIAN_NOISE = Fraction(1, 25)
+"""The largest noise of a sum of Hessians, as a fraction of l2: reciprocals allow for 7%."""
+_MAX_HESSIAN_ROUNDING = Fraction(1, 50)
+_MAX_GRADIENT_NOISE = Fraction(1, 8)
+"""The largest noise of a sum of gradients, as a fraction of l2. With many rows rounding is no
+longer the measure, since a small leaf has the noise of all rows."""
 _ROUNDING_VARIANCE_FACTOR = 60
-"""Errors as large as what rounding at random does are so many times finer, squared."""
+"""The variance of a lattice error divided by that of random rounding to the same unit."""
 
 
 def compute_max_noise(plan: Plan) -> int:
-    """Return what no sum is off by more than, in units of rows."""
+    """Return the bound on the noise of sums, in units of rows."""
     variance = BINOMIAL_ERROR_BITS * plan.n_lattice_errors * plan.n_samples * plan.params.depth // 4
     return 8 * (isqrt(variance) + 1)
 
 
 def count_extra_bits(plan: Plan) -> int:
-    """Return how many more bits make errors move sums no more than rounding does without them."""
+    """Return the extra bits with which errors move sums no more than rounding does without them."""
     return -(-ceil_log2(Fraction(_ROUNDING_VARIANCE_FACTOR * plan.n_lattice_errors)) // 2)
 
 
 def count_hessian_bits(plan: Plan) -> int:
-    """Return how many fraction bits second derivatives of rows need, at least."""
-    return ceil_log2(compute_max_noise(plan) / (_OF_L2 * Fraction(plan.params.l2)))
+    """Return the fewest fraction bits of the Hessians of rows."""
+    return ceil_log2(compute_max_noise(plan) / (_MAX_HESSIAN_NOISE * Fraction(plan.params.l2)))
 
 
 def count_gradient_bits(plan: Plan) -> int:
-    """Return how many fraction bits first derivatives of rows need for leaves of any size.
+    """Return the fewest fraction bits of the gradients of rows, for leaves of any size.
 
-    Eight deviations move no leaf value by more than an eighth of the label's unit, then.
+    Eight standard deviations then move no leaf value by more than an eighth of the label's unit.
     """
-    return ceil_log2(compute_max_noise(plan) / (_OF_G * Fraction(plan.params.l2)))
+    return ceil_log2(compute_max_noise(plan) / (_MAX_GRADIENT_NOISE * Fraction(plan.params.l2)))
 
 
 def count_fraction_bits_of_counts(plan: Plan) -> int:
-    """Return how many fraction bits sums of counts need, at least, since they are rounded."""
+    """Return the fewest fraction bits of sums of counts, since they are rounded."""
     return max(
-        0, ceil_log2(plan.n_lattice_errors / (_OF_L2_BY_ROUNDING * Fraction(plan.params.l2)))
+        0, ceil_log2(plan.n_lattice_errors / (_MAX_HESSIAN_ROUNDING * Fraction(plan.params.l2)))
     )
 
 
 def choose_sum_bits(plan: Plan, max_bits: int) -> int:
-    """Return the fraction bits of sums of second derivatives, if what they may have is enough."""
+    """Return the fraction bits of sums of Hessians; raise ParameterError if `max_bits` are few."""
     if max_bits < count_fraction_bits_of_counts(plan):
         raise ParameterError(
             f"masks: {plan.n_samples} samples leave lattice masks {max_bits} bits below a count, "
@@ -74,12 +75,12 @@ def choose_sum_bits(plan: Plan, max_bits: int) -> int:
             f"l2 {plan.params.l2:g} needs {count_fraction_bits_of_counts(plan)}: use a larger l2 "
             "or fewer samples"
         )
-    # Two more than rounding needs: it moves sums by less than errors do.
+    # Two more than rounding needs, so that it moves sums by less than errors do.
     return min(max_bits, count_fraction_bits_of_counts(plan) + 2)
 
 
 def check_modulus_bits(plan: Plan, bits: int, max_bits: int) -> None:
-    """Refuse a modulus that is too large to be safe, or for our words."""
+    """Raise ParameterError for a modulus that is too large to be safe, or for a 64-bit word."""
     if bits > max_bits:
         raise ParameterError(
             f"masks: lattice masks of {plan.n_samples} samples with l2 {plan.params.l2:g} would "
@@ -88,56 +89,55 @@ def check_modulus_bits(plan: Plan, bits: int, max_bits: int) -> None:
 
 
 MAX_NARROW_BITS = 36
-"""Of narrow sums: products with uniformly masked indicators are computed that far."""
+"""The most bits of narrow sums: products with uniformly masked indicators have no more."""
 MIN_FRACTION_BITS, MIN_WIDE_FRACTION_BITS = 12, 14
 _MAX_FRACTION_BITS = 20
-_USUAL_WIDE_H = 16  # fraction bits of wide sums of second derivatives, where there is room
-_FINER = 22  # fraction bits of derivatives before they are multiplied with weights
+_USUAL_WIDE_H = 16  # fraction bits of wide sums of Hessians, if they fit
+_FINER = 22  # fraction bits of gradients and Hessians before they are multiplied with weights
 _FINER_LIFTED = 26  # ... or lifted
-_MIN_SIGMOID_BITS = 36  # with fewer, its waves are rounded more than what sums ask for
+_MIN_SIGMOID_BITS = 36  # fewer would round its sine and cosine terms more than sums allow
 _WORD, _COUNT = 32, 16  # a regression's rings are at least words, which need no packing
-# Rounding moves sums by a unit for every sample, at most.
+# Rounding moves sums by at most a unit for every sample.
 _SLACK = Fraction(99, 100)
 MAX_REGULARISED_HESSIAN, MAX_WIDE_REGULARISED_HESSIAN = 1 << 33, 1 << 45
-"""What y, narrow or wide, stays below: with what it is multiplied with, it fits a word."""
-_MAX_SAMPLED_FRACTION_BITS = 18  # leaves room for residuals of rows that are not drawn for long
+"""Bounds on y, narrow or wide: its product with a normalising factor fits a word."""
+_MAX_SAMPLED_FRACTION_BITS = 18  # leaves headroom for residuals of rows that are rarely sampled
 
 
 @dataclass(frozen=True)
 class GradientUnits:
-    """The units of derivatives in one training."""
+    """The units of gradients and Hessians in one training run."""
 
     g_bits: int
-    """Fraction bits of first derivatives."""
+    """Fraction bits of gradients."""
     g_ring: Ring
     max_gradient_sum: int
-    """No sum of first derivatives is larger, in their units."""
+    """A bound on sums of gradients, in their units."""
     label_stretch: Fraction
-    """What labels in a unit of their own are multiplied with, to use the ring's last bit."""
+    """The factor on normalised labels that uses the last bit of the ring."""
     h_bits: int
-    """Fraction bits of second derivatives: 0 where they are 0 or 1, a weight's where they are 0 or
-    that."""
+    """Fraction bits of Hessians: 0 if they are counts, those of weights if they are weights."""
     h_ring: Ring
     max_hessian_sum: int
-    """No sum of second derivatives is larger, in their units."""
+    """A bound on sums of Hessians, in their units."""
     h_slack: int
-    """Nor less than minus this: those of certain samples are zero, give or take a rounding."""
+    """Sums of Hessians are at least minus this: rounding can move a sum of zeros below zero."""
     has_constant_hessians: bool
-    """Whether second derivatives are 1, or the weights."""
+    """Whether Hessians are 1, or the weights."""
     g_extra_bits: int = 0
-    """Fraction bits that rows have beyond sums: with lattice masks, some."""
+    """Fraction bits of rows beyond those of sums; some with lattice masks."""
     h_extra_bits: int = 0
     is_wide: bool = False
-    """Whether sums have more than 36 bits, which lattice masks allow for."""
+    """Whether sums have more than 36 bits, which only lattice masks allow."""
 
     @property
     def max_regularised_hessian(self) -> int:
-        """What a sum of second derivatives and l2 stays below, in its own unit."""
+        """A bound on a sum of Hessians and l2, in units of y."""
         return MAX_WIDE_REGULARISED_HESSIAN if self.is_wide else MAX_REGULARISED_HESSIAN
 
     @property
     def row_formats(self) -> tuple[tuple[int, Ring], tuple[int, Ring]]:
-        """The fraction bits and the rings of rows' first and second derivatives."""
+        """The fraction bits and rings of the gradients and of the Hessians of rows."""
         return (
             (
                 self.g_bits + self.g_extra_bits,
@@ -151,28 +151,28 @@ class GradientUnits:
 
     @property
     def sigmoid_bits(self) -> int:
-        """Fraction bits of the sigmoid: of 64 bits, those that go leave derivatives."""
+        """Fraction bits of the sigmoid: 64 less the integer bits of sums."""
         if self.must_lift_rows:
             return _MIN_SIGMOID_BITS
         return 64 - self._whole_bits
 
     @property
     def _whole_bits(self) -> int:
-        """How many bits sums have above the point."""
+        """The integer bits of sums."""
         sums = (self.g_ring, self.g_bits), (self.h_ring, self.h_bits)
         return max(ring.bits - fraction for ring, fraction in sums)
 
     @property
     def _finer_bits(self) -> int:
-        """Fraction bits of derivatives before they are multiplied with weights."""
+        """Fraction bits of gradients and Hessians before they are multiplied with weights."""
         return min(_FINER, 64 - SAMPLE_WEIGHT_BITS - self._whole_bits)
 
     @property
     def must_lift_rows(self) -> bool:
-        """Whether derivatives are masked once more, in rings just wide enough for each of them.
+        """Whether gradients and Hessians are masked once more, in rings just wide enough for them.
 
-        A share that bits are dropped from has room for sums above the point, and if these are of
-        very many rows, there is too little left below it for a classification's derivatives.
+        A share from which bits are dropped has the integer bits of sums. With very many rows too
+        few fraction bits are left for the gradients and Hessians of a classification.
         """
         return (
             self.is_wide
@@ -182,7 +182,7 @@ class GradientUnits:
 
     @property
     def weight_format(self) -> tuple[int, Ring]:
-        """The fraction bits and the ring of weights: the second derivatives', if they are these."""
+        """The fraction bits and the ring of weights: those of Hessians, if Hessians are weights."""
         if self.has_constant_hessians:
             return self.h_bits, self.h_ring
         return SAMPLE_WEIGHT_BITS, get_integer_ring(
@@ -191,22 +191,23 @@ class GradientUnits:
 
     @property
     def unweighted_formats(self) -> tuple[tuple[int, Ring], tuple[int, Ring]]:
-        """The same of derivatives that are to be multiplied with weights, and rounded once more.
+        """The fraction bits and rings of gradients and Hessians before weights and a last rounding.
 
-        Each, not their sums: a classification's are at most 1 and 1/4.
+        They are those of rows, not of sums: in a classification gradients are at most 1 in size and
+        Hessians at most 1/4.
         """
         if not self.has_constant_hessians:
             bits = _FINER_LIFTED if self.must_lift_rows else self._finer_bits
             return (bits, get_integer_ring(bits + 3)), (bits, get_integer_ring(bits + 2))
-        more = min(4, SCORE_BITS - self.g_bits)
-        finer = (self.g_bits + more, get_integer_ring(self.g_ring.bits + more))
+        extra = min(4, SCORE_BITS - self.g_bits)
+        finer = (self.g_bits + extra, get_integer_ring(self.g_ring.bits + extra))
         return finer, finer
 
     @classmethod
     def choose_narrow(cls, plan: Plan) -> GradientUnits:
-        """Choose units of sums of up to 36 bits; raise ParameterError if none will do."""
+        """Choose units of sums of up to 36 bits; raise ParameterError if they are too few."""
         objective, n_samples = plan.objective, plan.n_samples
-        bound, wanted = _compute_max_gradient_sum(plan), _wanted_fraction(plan)
+        bound, wanted = _compute_max_gradient_sum(plan), _choose_fraction_bits(plan)
         counts = objective.constant_hessian
         bits = min(MAX_NARROW_BITS, ceil_log2(bound * (1 << wanted) / _SLACK) + 2)
         bits = max(bits, _WORD) if counts else bits
@@ -216,56 +217,64 @@ class GradientUnits:
                 f"protocol: masked sums gradients with at least {MIN_FRACTION_BITS} fraction bits, "
                 f"and {n_samples} samples leave {g_bits}: use lattice masks, or fewer samples"
             )
-        # As many for second derivatives, or more, if l2 is small: what rounding makes of many tiny
-        # ones must be small against it.
+        # As many for Hessians, or more if l2 is small: the rounding error of many tiny ones must be
+        # small against l2.
         h_bits = 0
         if counts and plan.is_weighted:
-            # The ring of first derivatives is the widest: indicators are published over it.
+            # The ring of gradients must be the widest: indicators are published over it.
             h_bits = min(SAMPLE_WEIGHT_BITS, bits - 2 - ceil_log2(Fraction(n_samples)))
         if counts and plan.n_lattice_errors:
-            h_bits = _bits_of_noisy_counts(plan, bits)
+            h_bits = _choose_noisy_count_bits(plan, bits)
         if not counts:
-            most = MAX_NARROW_BITS - 2 - ceil_log2(objective.max_hessian * n_samples)
-            h_bits = min(most, max(wanted, ceil_log2(_rounding(plan))))
-        g_more = h_more = 0
+            max_bits = MAX_NARROW_BITS - 2 - ceil_log2(objective.max_hessian * n_samples)
+            h_bits = min(max_bits, max(wanted, ceil_log2(_compute_rounding_units(plan))))
+        g_extra = h_extra = 0
         if plan.n_lattice_errors:
-            g_more = count_extra_bits(plan)
-            h_more = max(0 if counts else count_extra_bits(plan), count_hessian_bits(plan) - h_bits)
-        return cls._of(plan, bits, (g_bits, g_more), (h_bits, h_more), wide=False)
+            g_extra = count_extra_bits(plan)
+            h_extra = max(
+                0 if counts else count_extra_bits(plan), count_hessian_bits(plan) - h_bits
+            )
+        return cls._from_bits(plan, bits, (g_bits, g_extra), (h_bits, h_extra), wide=False)
 
     @classmethod
     def choose_wide(cls, plan: Plan) -> GradientUnits:
-        """Choose units of wider sums, for lattice masks; raise ParameterError if none will do.
+        """Choose units of wider sums, for lattice masks; raise ParameterError if none fits.
 
-        Rows have the bits that noise asks for, and these are what is sent for every node. So sums
-        have as many as are of use to scores and leaves.
+        The bits of rows depend on the noise, and only rows are sent for every node. Therefore sums
+        have all bits that are useful to scores and leaves.
         """
         assert plan.n_lattice_errors
-        g_bits = max(MIN_WIDE_FRACTION_BITS, _wanted_fraction(plan))
+        wanted = _choose_fraction_bits(plan)
+        g_bits = max(MIN_WIDE_FRACTION_BITS, wanted)
         bits = ceil_log2(_compute_max_gradient_sum(plan) * (1 << g_bits) / _SLACK) + 2
         largest = plan.objective.max_hessian * plan.n_samples
-        most = floor_log2(MAX_WIDE_REGULARISED_HESSIAN / (largest + 1)) - 1
-        h_bits = max(choose_sum_bits(plan, most), min(most, _USUAL_WIDE_H))
-        g_more = max(count_extra_bits(plan), count_gradient_bits(plan) - g_bits)
-        rows = (
-            0
-            if plan.objective.constant_hessian
-            else _wanted_fraction(plan) + count_extra_bits(plan)
-        )
-        h_more = max(rows, count_hessian_bits(plan), h_bits) - h_bits
-        return cls._of(plan, bits, (g_bits, g_more), (h_bits, h_more), wide=True)
+        max_bits = floor_log2(MAX_WIDE_REGULARISED_HESSIAN / (largest + 1)) - 1
+        h_bits = max(choose_sum_bits(plan, max_bits), min(max_bits, _USUAL_WIDE_H))
+        g_extra = max(count_extra_bits(plan), count_gradient_bits(plan) - g_bits)
+        row_bits = 0 if plan.objective.constant_hessian else wanted + count_extra_bits(plan)
+        h_extra = max(row_bits, count_hessian_bits(plan), h_bits) - h_bits
+        return cls._from_bits(plan, bits, (g_bits, g_extra), (h_bits, h_extra), wide=True)
 
     @classmethod
-    def _of(
-        cls, plan: Plan, bits: int, of_g: tuple[int, int], of_h: tuple[int, int], *, wide: bool
+    def _from_bits(
+        cls,
+        plan: Plan,
+        bits: int,
+        gradient_bits: tuple[int, int],
+        hessian_bits: tuple[int, int],
+        *,
+        wide: bool,
     ) -> GradientUnits:
-        """Return units of so many bits of sums, fraction bits of these, and more of rows."""
+        """Return units from the bits of sums, and the fraction bits of sums and extra ones of rows.
+
+        The last two are pairs, for gradients and for Hessians.
+        """
         objective, n_samples, bound = (
             plan.objective,
             plan.n_samples,
             _compute_max_gradient_sum(plan),
         )
-        (g_bits, g_more), (h_bits, h_more) = of_g, of_h
+        (g_bits, g_extra), (h_bits, h_extra) = gradient_bits, hessian_bits
         counts = objective.constant_hessian
         if plan.must_check_residuals:
             g_bits = min(g_bits, _MAX_SAMPLED_FRACTION_BITS)
@@ -275,23 +284,23 @@ class GradientUnits:
             stretch = min(Fraction(2), _SLACK * (1 << (bits - 2 - g_bits)) / bound)
         h_limit = int(objective.max_hessian * n_samples * (1 << h_bits))
         if counts and plan.is_weighted:
-            h_limit += n_samples  # what rounding may add to weights
+            h_limit += n_samples  # rounding of weights
         h_slack = 0 if counts else 8 * isqrt(n_samples) + 16
         g_limit = int(bound * stretch * (1 << g_bits)) + n_samples
         if plan.n_lattice_errors:
-            g_more = min(g_more, SCORE_BITS - g_bits)
-            h_slack = (compute_max_noise(plan) >> h_more) + 1 + plan.n_lattice_errors
+            g_extra = min(g_extra, SCORE_BITS - g_bits)
+            h_slack = (compute_max_noise(plan) >> h_extra) + 1 + plan.n_lattice_errors
             h_limit += h_slack
-            g_limit += (compute_max_noise(plan) >> g_more) + 1 + plan.n_lattice_errors
-        # Counts are exact, but for noise, which is as much below zero as above their limit.
+            g_limit += (compute_max_noise(plan) >> g_extra) + 1 + plan.n_lattice_errors
+        # Counts are exact except for noise, which can be below zero and above their limit.
         rounding = h_slack if counts else n_samples + 2 * h_slack
         width = (h_limit + rounding).bit_length() + 1
         if wide or not counts:
-            bits = max(bits, width)  # the widest ring, though few rows may be drawn for a table
+            bits = max(bits, width)  # the widest ring, even if a table samples few rows
         if plan.n_lattice_errors:
-            most = MOST_ROW_BITS if wide else min(SAFE_MODULUS_BITS.values())
-            check_modulus_bits(plan, max(bits + g_more, width + h_more), most)
-        found = cls(
+            max_bits = MAX_MODULUS_BITS if wide else min(SAFE_MODULUS_BITS.values())
+            check_modulus_bits(plan, max(bits + g_extra, width + h_extra), max_bits)
+        units = cls(
             g_bits=g_bits,
             g_ring=get_integer_ring(bits),
             max_gradient_sum=g_limit,
@@ -301,17 +310,17 @@ class GradientUnits:
             max_hessian_sum=h_limit,
             h_slack=h_slack,
             has_constant_hessians=counts,
-            g_extra_bits=g_more,
-            h_extra_bits=h_more,
+            g_extra_bits=g_extra,
+            h_extra_bits=h_extra,
             is_wide=wide,
         )
         if plan.is_weighted and not counts:
-            _check_weights(plan, found._finer_bits)
-        return found
+            _check_weights(plan, units._finer_bits)
+        return units
 
 
 def _compute_max_gradient_sum(plan: Plan) -> Fraction:
-    """Return what no sum of first derivatives is larger than."""
+    """Return a bound on sums of gradients."""
     return plan.objective.max_gradient_sum(
         plan.n_samples,
         Fraction(plan.params.l2),
@@ -321,59 +330,60 @@ def _compute_max_gradient_sum(plan: Plan) -> Fraction:
     )
 
 
-def _wanted_fraction(plan: Plan) -> int:
-    """Return how many fraction bits first derivatives should have: the more rows, the fewer."""
+def _choose_fraction_bits(plan: Plan) -> int:
+    """Return the desired fraction bits of gradients: more rows need fewer."""
     usual, size = (17, 1 << 14) if plan.objective.constant_hessian else (18, 24_000)
     return min(_MAX_FRACTION_BITS, usual - floor_log2(Fraction(plan.n_samples, size)) // 2)
 
 
-def _bits_of_noisy_counts(plan: Plan, g_width: int) -> int:
-    """Return the fraction bits of narrow sums of counts that are noisy."""
-    whole = ceil_log2(Fraction(plan.n_samples + 1))
-    most = min(
+def _choose_noisy_count_bits(plan: Plan, g_width: int) -> int:
+    """Return the fraction bits of narrow sums of noisy counts."""
+    integer_bits = ceil_log2(Fraction(plan.n_samples + 1))
+    max_bits = min(
         SAMPLE_WEIGHT_BITS,
-        g_width - 2 - whole,
-        floor_log2(Fraction(MAX_REGULARISED_HESSIAN)) - 1 - whole,
+        g_width - 2 - integer_bits,
+        floor_log2(Fraction(MAX_REGULARISED_HESSIAN)) - 1 - integer_bits,
     )
-    return choose_sum_bits(plan, most)
+    return choose_sum_bits(plan, max_bits)
 
 
-def _rounding(plan: Plan) -> Fraction:
-    """Return how many units second derivatives of 1 need, for rounding to be little beside l2."""
+def _compute_rounding_units(plan: Plan) -> Fraction:
+    """Return the units in a Hessian of 1 for which rounding is small against l2."""
     return 64 * Fraction(isqrt(plan.n_samples) + 1) / Fraction(plan.params.l2)
 
 
 def _check_weights(plan: Plan, bits: int) -> None:
-    """Refuse weights of so many rows that derivatives would be rounded too much for them."""
-    if bits < _FINER and ceil_log2(_rounding(plan)) > bits:
+    """Raise ParameterError if weighted gradients of that many rows would be rounded too much."""
+    if bits < _FINER and ceil_log2(_compute_rounding_units(plan)) > bits:
         raise ParameterError(
             f"weights: {plan.n_samples} samples leave masked {bits} fraction bits for what is "
             f"multiplied with weights, and l2 {plan.params.l2:g} needs "
-            f"{ceil_log2(_rounding(plan))}: use a larger l2, fewer samples, or no weights"
+            f"{ceil_log2(_compute_rounding_units(plan))}: use a larger l2, fewer samples, or no "
+            "weights"
         )
 
 
 def _compute_sampled_weight(plan: Plan) -> int | None:
-    """Return what no drawn rows weigh more than together; None if that bounds no sum."""
+    """Return a bound on the total weight of sampled rows; None if it bounds no sum."""
     if plan.n_sampled == plan.n_samples and not plan.must_check_residuals:
         return None
     return plan.n_samples if plan.is_weighted else plan.n_sampled
 
 
 def _check_reach(plan: Plan, max_signed: Fraction) -> None:
-    """Refuse tables that could move a score by more than rings tell apart before it is checked.
+    """Raise ParameterError if tables could move a score too far for its check to detect it.
 
-    Of a row that is drawn, a residual of up to three times what is signed in its ring is not taken
-    for a smaller one. A label is at most 4 in size, and each table moves a score by no more than
-    its largest leaf value, in a unit that may be stretched by 2.
+    For a sampled row, a residual of up to three times the largest signed number of its ring is not
+    mistaken for a smaller one. A label is at most 4 in size, and each table moves a score by at
+    most its largest leaf value, in a unit that can be stretched by 2.
     """
     rate, weight = Fraction(plan.params.learning_rate), plan.objective.max_leaf_weight
     if 2 * (4 + plan.params.tables * rate * weight) > 3 * max_signed:
-        most = int((3 * max_signed / 2 - 4) / (rate * weight))
+        max_tables = int((3 * max_signed / 2 - 4) / (rate * weight))
         raise ParameterError(
             f"tables: with {plan.residual_check_reason}, {plan.n_samples} samples and a "
             "learning_rate of "
-            f"{plan.params.learning_rate:g}, masked can train {most} tables at most, not "
+            f"{plan.params.learning_rate:g}, masked can train {max_tables} tables at most, not "
             f"{plan.params.tables}: use fewer, a lower learning_rate, or no "
             f"{plan.residual_check_reason}"
         )

@@ -1,18 +1,11 @@
 """The precision of scores: rings, fraction bits, bounds and thresholds, from the plan.
 
-Sums of derivatives are in rings just wide enough for them. A sum of second derivatives plus l2, y,
+Sums of gradients and Hessians are in rings just wide enough for them. A sum of Hessians plus l2, y,
 falls into one of a few classes, whose bounds grow by a ratio R: l2 R^e <= y < l2 R^(e+1). Times
-R^(E-e), it is between 1/R and 1 of what is public, and so its reciprocal is smooth
+P = R^(E-e), it is between 1/R and 1 of a public number, so its reciprocal is smooth
 (docs/decisions/0024-reciprocals.md).
 
-Everything here is computed in integers and fractions, and comes out the same at everybody.
-
-Bounds between the classes of y = H + l2, and, where there is one, the least H that counts
-(`min_child_weight`). All are compared at once; a sum that does not count is multiplied by 0 where
-others are multiplied by the P of their class.
-
-The squares G^2 P of a cut are opened in a ring that scores of sensible data fit. Where no fact says
-so, they are added up once more, coarsely, in a ring that any data fit.
+All numbers are computed in integers and fractions, so that they are the same at all participants.
 """
 
 from __future__ import annotations
@@ -33,32 +26,37 @@ from privet.protocols.masked.precision.rows import GradientUnits
 from privet.spec.plan import Plan
 
 _FEW_BITS = 6
-"""A unit of 1/32 of l2 is fine enough for classes: reciprocals are right a little beyond them."""
+"""A unit of 1/32 of l2 is fine enough: reciprocals are accurate slightly beyond a class."""
 _MIN_SUM_BITS = 5
-"""But the least that counts is told to an eighth of itself, or better where that costs nothing."""
+"""The smallest counted sum is compared to an eighth of itself, or better if that is free."""
 _TWO_DIGITS, _THREE_DIGITS = 19, 28
-"""Up to these widths so many digits do, and every threshold takes as many bits."""
+"""Up to these widths two or three digits suffice, and every threshold takes as many bits."""
 
 
 @dataclass(frozen=True)
 class HessianThresholds:
-    """Rising thresholds of H without its lowest bits, and factors by how many H reaches."""
+    """Rising thresholds of H without its low bits, and a factor for each number of reached ones.
+
+    They are the bounds between the classes of y = H + l2 and, with `min_child_weight`, the smallest
+    H that counts. All are compared at once. A sum that does not count is multiplied by 0, others by
+    the P of their class.
+    """
 
     values: tuple[int, ...]
     width: int
-    """On how many bits to compare."""
+    """The number of compared bits."""
     dropped_bits: int
-    """How many low bits H loses before."""
+    """The number of low bits that H loses before."""
     class_factors: tuple[int, ...]
     """P of every class: R^(E-e)."""
     counted_factors: tuple[int, ...]
-    """The same, and 0 below the least that counts."""
+    """The same, and 0 below the smallest H that counts."""
     is_noisy: bool = False
-    """Whether H is off by what lattice masks leave in: counts are wide, then, too."""
+    """Whether H has the noise of lattice masks: then counts are wide, too."""
 
     @property
     def n_digits(self) -> int:
-        """How many digits to compare by: few, but for the widest, whose tables would be large."""
+        """The number of digits of a comparison: few, unless their tables would be large."""
         if self.width <= _TWO_DIGITS:
             return 2
         if (
@@ -80,32 +78,32 @@ class HessianThresholds:
         min_hessian_sum: int,
         noisy: bool = False,
     ) -> HessianThresholds:
-        """Return those of E bounds l2 (R^e - 1), l2 in units of 2^-y_bits, and of the least.
+        """Return the E bounds l2 (R^e - 1), l2 in units of 2^-y_bits, and `min_hessian_sum`.
 
-        Counts are compared exactly with the least. Other sums that reach it pass, and so may some
-        that do not, by less than two units of what is compared.
+        Counts are compared exactly with `min_hessian_sum`. Other sums that reach it always count.
+        Sums less than two compared units below it can count, too.
         """
         bits = h_limit.bit_length()
         drop = min(bits - 1, max(0, (l2 >> y_bits).bit_length() - _FEW_BITS))
         if min_hessian_sum:
             fine = min(bits + 1 - _TWO_DIGITS, min_hessian_sum.bit_length() - _MIN_SUM_BITS)
             drop = 0 if counts else min(drop, max(0, fine))
-        rising = [l2 * (ratio**e - 1) for e in range(1, classes + 1)]
-        values = [max(1, -(-t // (1 << y_bits)) >> drop) for t in rising]
+        class_bounds = [l2 * (ratio**e - 1) for e in range(1, classes + 1)]
+        values = [max(1, -(-t // (1 << y_bits)) >> drop) for t in class_bounds]
         normalising = [ratio ** (classes - e) for e in range(classes + 1)]
         factors = normalising
         if min_hessian_sum:
-            reached = min_hessian_sum >> drop
-            place = bisect_left(values, reached)
-            values.insert(place, reached)
-            factors = [0] * (place + 1) + normalising[place:]
-            normalising = normalising[: place + 1] + normalising[place:]
+            min_value = min_hessian_sum >> drop
+            position = bisect_left(values, min_value)
+            values.insert(position, min_value)
+            factors = [0] * (position + 1) + normalising[position:]
+            normalising = normalising[: position + 1] + normalising[position:]
         width = bits + 1 - drop
         return cls(tuple(values), width, drop, tuple(normalising), tuple(factors), noisy)
 
 
 def encode_l2(l2: Fraction, h_limit: int, largest_y: int) -> tuple[int, int]:
-    """Return how many fraction bits y has beyond h's, and l2 in its units: exactly, if possible."""
+    """Return the fraction bits of y beyond those of H, and l2 in units of y: exact if possible."""
     best = (0, max(1, round_scaled(l2)))
     for bits in range(29):
         value = l2 * (1 << bits)
@@ -118,33 +116,37 @@ def encode_l2(l2: Fraction, h_limit: int, largest_y: int) -> tuple[int, int]:
 
 
 def encode_min_child_weight(plan: Plan, units: GradientUnits) -> int:
-    """Return the least sum that counts: what rounding makes of one that does is no less."""
+    """Return the smallest sum that counts, less the most that rounding can take from it."""
     weight = Fraction(plan.params.min_child_weight)
-    most = plan.objective.max_hessian * plan.n_samples
-    if weight > most:
+    largest = plan.objective.max_hessian * plan.n_samples
+    if weight > largest:
         raise ParameterError(
             f"min_child_weight: {float(weight):g} is more than {plan.n_samples} rows add up to, "
-            f"{float(most):g} at most: use less"
+            f"{float(largest):g} at most: use less"
         )
     return max(0, ceil(weight * (1 << units.h_bits)) - units.h_slack)
 
 
 WORD_BITS = 64
-_OF_LOW = Fraction(1, 8)
-"""What part of all that is allowed is that of classes of small y, if these are checked apart."""
+_LOW_FRACTION = Fraction(1, 8)
+"""The fraction of the allowed sum for classes of small y, if these are checked separately."""
 
 
 class CoarseSum(NamedTuple):
-    """A sum over a cut's sides of G^2, coarsely, times what depends on the class of y."""
+    """A coarse sum of G^2 over a cut's sides, times a factor for the class of y.
+
+    The squares G^2 P of a cut are opened in a ring that fits the scores of sensible data. Without a
+    proven bound they are added up once more, coarsely, in a ring that fits any data.
+    """
 
     factors: tuple[int, ...]
-    """By the class of y, and whether it counts."""
+    """The factor for each class of y; 0 if it does not count."""
     dropped_bits: int
     """The bits that G loses."""
     max_sum: int
-    """What the sum must not pass."""
+    """The largest allowed sum."""
     ring_bits: int
-    """Of a ring that it cannot leave."""
+    """The bits of a ring that the sum cannot leave."""
 
 
 def plan_coarse_sums(
@@ -156,27 +158,27 @@ def plan_coarse_sums(
     n_sides: int,
     n_outputs: int,
 ) -> tuple[CoarseSum, ...]:
-    """Return sums of the squares of a cut that tell whether all of them add up to what is allowed.
+    """Return sums of the squares of a cut that bound the total of all squares by `max_squares`.
 
-    One sum of all classes, if a word has room for squares that are as large as they can be in a
-    class of small y. With wide sums that need more, one of such classes, without a common factor of
-    what these are multiplied with, and one of the others: few of all samples are in nodes of small
-    y, so that an eighth of what is allowed is theirs.
+    There is one sum of all classes if a word fits squares that are as large as they can be in a
+    class of small y. Wide sums that need more bits have two: one of these classes, whose factors
+    are divided by their common factor, and one of the other classes. Only few samples are in nodes
+    of small y, so these classes get an eighth of the allowed total.
     """
     factors, largest = thresholds.counted_factors, thresholds.class_factors[0]
-    whole = _coarse_sum(units, factors, largest, max_squares, n_sides, n_outputs)
-    if not units.is_wide or whole.ring_bits <= WORD_BITS:
-        return (whole,)
+    single = _plan_coarse_sum(units, factors, largest, max_squares, n_sides, n_outputs)
+    if not units.is_wide or single.ring_bits <= WORD_BITS:
+        return (single,)
     low = tuple(f // common if f > common else 0 for f in factors)
     high = tuple(f if f <= common else 0 for f in factors)
-    of_low = _OF_LOW * max_squares
+    max_low = _LOW_FRACTION * max_squares
     return (
-        _coarse_sum(units, low, largest // common, of_low / common, n_sides, n_outputs),
-        _coarse_sum(units, high, common, max_squares - of_low, n_sides, n_outputs),
+        _plan_coarse_sum(units, low, largest // common, max_low / common, n_sides, n_outputs),
+        _plan_coarse_sum(units, high, common, max_squares - max_low, n_sides, n_outputs),
     )
 
 
-def _coarse_sum(
+def _plan_coarse_sum(
     units: GradientUnits,
     factors: tuple[int, ...],
     largest_factor: int,
@@ -186,77 +188,78 @@ def _coarse_sum(
 ) -> CoarseSum:
     """Return a sum of squares times factors.
 
-    Nodes share no sample, so that the squares of an output add up to no more than that of the
-    largest sum; outputs have the same samples, so each may. G is off by up to one unit; by
-    Minkowski's inequality the root of the sum is off by that of the factors', which is a quarter of
-    it at most.
+    Nodes have no sample in common, so the squares of an output add up to at most the square of the
+    largest sum. Outputs have the same samples, so this holds for each output. The error of G is at
+    most one unit. By Minkowski's inequality the error of the root of the sum is at most the root of
+    the sum of factors, which is at most a quarter of it.
     """
-    steps = n_sides * largest_factor
-    wanted = floor_log2(max_squares / steps) // 2 - 2
-    drop = min(wanted + units.g_bits, units.g_ring.bits - 2)
-    most = max_squares * Fraction(4) ** (units.g_bits - drop)
+    sum_of_factors = n_sides * largest_factor
+    unit_bits = floor_log2(max_squares / sum_of_factors) // 2 - 2
+    drop = min(unit_bits + units.g_bits, units.g_ring.bits - 2)
+    max_sum = max_squares * Fraction(4) ** (units.g_bits - drop)
     # The square of the difference of roots; twice their product to 2^-20, rounded up.
-    twice = Fraction(isqrt(int(4 * most * steps * (1 << 40))) + 1, 1 << 20)
+    twice = Fraction(isqrt(int(4 * max_sum * sum_of_factors * (1 << 40))) + 1, 1 << 20)
     largest = (Fraction(units.max_gradient_sum) / Fraction(2) ** drop + 1) ** 2
-    bits = ceil_log2(max(most, n_outputs * largest * largest_factor)) + 2
-    return CoarseSum(factors, drop, int(most + steps - twice), bits)
+    bits = ceil_log2(max(max_sum, n_outputs * largest * largest_factor)) + 2
+    return CoarseSum(factors, drop, int(max_sum + sum_of_factors - twice), bits)
 
 
 MAX_CLASS_RATIO = 7
 OPENED_SQUARE_BITS = 40
-"""Bits of a square G^2 P that are opened; it is signed, so below 2^38."""
+"""Bits of an opened square G^2 P; it is signed, so below 2^38."""
 RECIPROCAL_BITS = 58
-"""Fraction bits of a reciprocal before it is opened: of dealt waves and public coefficients."""
+"""Fraction bits of a reciprocal before it is opened: those of dealt sine and cosine terms and of
+public coefficients."""
 CORRELATION_BITS = 32
 _PERIOD = Fraction(3, 2)
-_FINE = 8  # multiples of y are integers; with at least so many the period is near the one wanted
+_FINE = 8  # multiples of y are integers; if they are at least this, the period is near _PERIOD
 _MAX_NORMALISED_BITS = 26
-_JUST_BELOW = Fraction(255, 256)  # so that what is rounded up still fits
+_JUST_BELOW = Fraction(255, 256)  # so that a number that is rounded up still fits
 
 
 @dataclass(frozen=True)
 class Scales:
-    """The scales of one training."""
+    """The scales of one training run."""
 
     units: GradientUnits
     y_bits: int
-    """Fraction bits that y has beyond those of second derivatives."""
+    """Fraction bits of y beyond those of Hessians."""
     l2: int
     """l2 in units of y."""
     class_ratio: int
     """R."""
     n_class_bounds: int
-    """E: how many bounds between classes there are."""
+    """E: the number of bounds between classes."""
     min_hessian_sum: int
-    """Sums of second derivatives below this, in their units, count for nothing."""
+    """The smallest sum of Hessians that counts, in their units."""
     max_score: Fraction
-    """No sum of G^2 / y over outputs and a level's nodes is larger: as a fact, or a check ends the
-    training."""
+    """A bound on the sum of G^2 / y over outputs and a level's nodes: it is proven, or a failed
+    check ends training."""
     is_bound_proven: bool
-    """Whether that is a fact."""
+    """Whether `max_score` is proven."""
     max_leaf_weight: Fraction
-    """The largest G / y of a leaf that passes."""
+    """The largest G / y of a leaf that passes its range check."""
     n_outputs: int
     """K."""
     n_sides: int
-    """How many G^2 / y add up to the score of a cut, at most: over outputs, nodes and sides."""
+    """The most G^2 / y that add up to the score of a cut: over outputs, nodes and sides."""
     learning_rate: Fraction
 
     @classmethod
     def from_plan(cls, plan: Plan) -> Scales:
-        """Choose scales for a plan; raise ParameterError if none will do.
+        """Choose scales for a plan; raise ParameterError if none fits.
 
-        Sums are narrow wherever that is enough, and otherwise wide, if masks are lattice ones.
+        Sums are narrow if that suffices. Otherwise they are wide, if masks are lattice masks.
         """
         try:
-            return cls._of(plan, GradientUnits.choose_narrow(plan))
+            return cls._from_units(plan, GradientUnits.choose_narrow(plan))
         except ParameterError:
             if not plan.n_lattice_errors:
                 raise
-        return cls._of(plan, GradientUnits.choose_wide(plan))
+        return cls._from_units(plan, GradientUnits.choose_wide(plan))
 
     @classmethod
-    def _of(cls, plan: Plan, units: GradientUnits) -> Scales:
+    def _from_units(cls, plan: Plan, units: GradientUnits) -> Scales:
         objective, n_samples, params = plan.objective, plan.n_samples, plan.params
         l2_in_h = Fraction(params.l2) * (1 << units.h_bits)
         y_bits, l2 = encode_l2(l2_in_h, units.max_hessian_sum, units.max_regularised_hessian)
@@ -266,7 +269,7 @@ class Scales:
             classes += 1
         proven = objective.constant_hessian
         # G^2 / y is at most the sum of g^2 / h. In a regression that is the squared error. In a
-        # classification it is N an output for a model that knows what it does not know.
+        # classification it is N an output for a calibrated model.
         each = units.label_stretch**2 / 4 if proven else Fraction(4)
         limit = each * n_samples * objective.n_outputs
         if plan.must_check_residuals:
@@ -297,11 +300,11 @@ class Scales:
         return scales
 
     def _do_squares_fit(self, plan: Plan) -> bool:
-        """Tell whether G keeps enough bits for G^2 P to tell scores apart.
+        """Return whether G keeps enough bits for G^2 P to distinguish scores.
 
-        So that the largest is below 2^62, a unit of G is 2^-31 of the root of it. That is at most
-        2^-9 with narrow sums, and 2^-27 of all samples with wide ones. Since all sums that matter
-        are a part of the samples, scores are as near to what they should be with more of them.
+        The largest G^2 P is below 2^62, so a unit of G is 2^-31 of its root. That is at most 2^-9
+        with narrow sums, and 2^-27 of all samples with wide ones. All relevant sums are of a
+        fraction of the samples, so the relative error of scores does not grow with their number.
         """
         largest = self.max_normalised_hessian * self.max_score
         if not self.units.is_wide:
@@ -310,11 +313,11 @@ class Scales:
             self.is_bound_proven or self._coarse[0] <= WORD_BITS
         )
 
-    # What y is compared with, and multiplied by.
+    # The thresholds and factors of y.
 
     @cached_property
     def thresholds(self) -> HessianThresholds:
-        """How y's class, and whether H counts, are found on as few bits of H as will do."""
+        """The thresholds for the class of y, and for whether H counts, on few bits of H."""
         return HessianThresholds.choose(
             h_limit=self.units.max_hessian_sum,
             counts=self.units.h_bits == 0,
@@ -331,28 +334,28 @@ class Scales:
     @cached_property
     def _normalised(self) -> tuple[int, int]:
         """The multiple, and the bits of a ring that is the period."""
-        whole = self.l2 * self.class_ratio ** (self.n_class_bounds + 1)
-        bits = ceil_log2(_PERIOD * whole * _FINE)
-        return round(Fraction(1 << bits) / (_PERIOD * whole)), bits
+        largest = self.l2 * self.class_ratio ** (self.n_class_bounds + 1)
+        bits = ceil_log2(_PERIOD * largest * _FINE)
+        return round(Fraction(1 << bits) / (_PERIOD * largest)), bits
 
     @property
     def normalising_factor(self) -> int:
-        """What y P is multiplied with."""
+        """The factor on y P."""
         return self._normalised[0]
 
     @property
     def wide_ring(self) -> Ring:
-        """The ring that m is computed in."""
+        """The ring in which m is computed."""
         return get_integer_ring(self._normalised[1])
 
     @property
     def narrow_ring(self) -> Ring:
-        """The ring that m is opened in, without its lowest bits."""
+        """The ring in which m is opened, without its low bits."""
         return get_integer_ring(min(_MAX_NORMALISED_BITS, self._normalised[1]))
 
     @property
     def period(self) -> Fraction:
-        """The ring in parts of `top`, the largest m."""
+        """The size of the ring divided by `top`, the largest m."""
         multiple, bits = self._normalised
         return Fraction(
             1 << bits, multiple * self.l2 * self.class_ratio ** (self.n_class_bounds + 1)
@@ -360,16 +363,16 @@ class Scales:
 
     @property
     def reciprocal_ring(self) -> Ring:
-        """The ring that a reciprocal is opened in; it is below half of its size.
+        """The ring in which a reciprocal is opened; the reciprocal is below half of its size.
 
-        With a fact behind the scores' bound, as many bits are kept as fit. Otherwise the bound is
-        on squares, and scores may be R times larger: two bits fewer.
+        If the bound on scores is proven, all bits that fit are kept. Otherwise the bound is on
+        squares, and scores can be R times larger: two bits fewer.
         """
         return get_integer_ring(27 if self.is_bound_proven else 25)
 
     @property
     def reciprocal_dropped_bits(self) -> int:
-        """How many bits of a reciprocal, at most R / LOW, are dropped before it is opened."""
+        """The bits of a reciprocal, at most R / LOW, that are dropped before it is opened."""
         return RECIPROCAL_BITS - (
             self.reciprocal_ring.bits - 1 - ceil_log2(Fraction(self.class_ratio) / RECIPROCAL_LOW)
         )
@@ -383,15 +386,15 @@ class Scales:
 
     @property
     def max_normalised_hessian(self) -> Fraction:
-        """What y P stays below."""
-        whole = Fraction(self.l2, 1 << (self.units.h_bits + self.y_bits))
-        return RECIPROCAL_HIGH * whole * int(self.class_ratio ** (self.n_class_bounds + 1))
+        """A bound on y P."""
+        l2 = Fraction(self.l2, 1 << (self.units.h_bits + self.y_bits))
+        return RECIPROCAL_HIGH * l2 * int(self.class_ratio ** (self.n_class_bounds + 1))
 
     @property
     def gradient_dropped_bits(self) -> int:
-        """How many low bits G loses before it is squared, so that G^2 P stays below 2^62."""
-        room = Fraction(1 << 62) / (self.max_score * self.max_normalised_hessian)
-        return max(0, self.units.g_bits - floor_log2(room) // 2)
+        """The low bits that G loses before it is squared, so that G^2 P stays below 2^62."""
+        headroom = Fraction(1 << 62) / (self.max_score * self.max_normalised_hessian)
+        return max(0, self.units.g_bits - floor_log2(headroom) // 2)
 
     @property
     def square_fraction_bits(self) -> int:
@@ -400,7 +403,7 @@ class Scales:
 
     @property
     def square_dropped_bits(self) -> int:
-        """How many bits of G^2 P are dropped before it is opened."""
+        """The bits of G^2 P that are dropped before it is opened."""
         largest = (
             self.max_score * self.max_normalised_hessian * Fraction(2) ** self.square_fraction_bits
         )
@@ -408,13 +411,13 @@ class Scales:
 
     @property
     def comparison_format(self) -> tuple[int, Ring]:
-        """How many bits of a score are dropped before it is compared, and in which ring it is then.
+        """The bits of a score that are dropped before it is compared, and the ring it is then in.
 
-        A score is a sum of squares, below 2^38, times reciprocals. With a fact behind its bound it
-        is what the largest square times 1 is. Otherwise it may be R times that, and is usually a
-        hundred thousandth of it: more bits tell it from others.
+        A score is a sum of squares, below 2^38, times reciprocals. If its bound is proven, it is at
+        most the largest square times 1. Otherwise it can be R times that, and is usually a hundred
+        thousandth of it, so more bits are needed to distinguish scores.
         """
-        most = (
+        max_bits = (
             OPENED_SQUARE_BITS
             - 2
             + (
@@ -424,17 +427,17 @@ class Scales:
             )
         )
         bits = 36 if self.is_bound_proven else 42
-        return most - (bits - 2), get_integer_ring(bits)
+        return max_bits - (bits - 2), get_integer_ring(bits)
 
     @property
     def coarse_check(self) -> tuple[Ring, tuple[CoarseSum, ...]]:
-        """How squares are checked not to pass what they are opened in: a ring, and sums in it."""
+        """The check that squares fit the ring they are opened in: a ring, and sums in it."""
         bits, sums = self._coarse
         return get_integer_ring(bits), sums
 
     @cached_property
     def _coarse(self) -> tuple[int, tuple[CoarseSum, ...]]:
-        """Return how many bits these sums cannot leave, whatever the data, and the sums."""
+        """The bits of a ring that these sums cannot leave with any data, and the sums."""
         sums = plan_coarse_sums(
             self.units,
             self.thresholds,
@@ -447,7 +450,7 @@ class Scales:
 
     @property
     def _max_opened_square(self) -> Fraction:
-        """The largest sum of squares that what they are opened in holds."""
+        """The largest sum of squares that fits the ring they are opened in."""
         return Fraction(2) ** (
             self.square_dropped_bits + OPENED_SQUARE_BITS - 2 - self.square_fraction_bits
         )
@@ -456,13 +459,13 @@ class Scales:
 
     @property
     def score_ring(self) -> Ring:
-        """The ring of scores: the sigmoid's, or one that leaves enough bits to sums of them."""
+        """The ring of scores: that of the sigmoid, or one with enough bits for gradient sums."""
         if not self.is_bound_proven:
             return get_integer_ring(32)
         return get_integer_ring(self.units.g_ring.bits + SCORE_BITS - self.units.g_bits)
 
     def list_public_constants(self) -> list[object]:
-        """Return all that is computed from the plan, for everybody to compare."""
+        """Return all numbers computed from the plan, which participants compare."""
         return [
             [str(value) for value in vars(self.units).values()],
             [self.y_bits, self.l2, str(self.thresholds), self.normalising_factor, str(self.period)],
@@ -478,7 +481,7 @@ class Scales:
 
 
 def _root_above(x: Fraction, degree: int) -> int:
-    """Return the smallest integer from 2 on whose power is larger."""
+    """Return the smallest integer of at least 2 whose power is larger than `x`."""
     root = 2
     while root**degree <= x and root <= MAX_CLASS_RATIO:
         root += 1

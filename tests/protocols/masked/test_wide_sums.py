@@ -1,4 +1,4 @@
-"""Sums of more than 36 bits, for many rows: scales that fit, and trainings in miniature."""
+"""Sums of more than 36 bits, for many rows: scales, and small training runs that use them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from privet.spec.plan import Ownership, Plan
 from tests.boosting.test_federation import bucketed, columns, label_of
 from tests.protocols.masked.many_rows import as_with_many_rows, as_with_very_many_rows
 from tests.protocols.masked.test_components import (
-    test_rows_have_room as rows_have_room,
+    test_rows_have_headroom as rows_have_headroom,
 )
 from tests.protocols.masked.test_components import (
-    test_scales_leave_no_room_for_overflow as no_room_for_overflow,
+    test_scales_never_overflow as scales_never_overflow,
 )
 from tests.protocols.masked.test_lattice import federation, metered
 
-rows_have_room.__test__ = no_room_for_overflow.__test__ = False  # type: ignore[attr-defined]
+rows_have_headroom.__test__ = scales_never_overflow.__test__ = False  # type: ignore[attr-defined]
 
 # Scales.
 
@@ -47,20 +47,20 @@ MANY = [3 * 10**6, 10**7, 10**8, 1 << 29, 1 << 31]
 def test_scales_for_many_rows(
     task: str, classes: int, n_samples: int, l2: float, depth: int, errors: int
 ) -> None:
-    """None is refused up to 2^31 rows, and every bound holds."""
+    """Plans of up to 2^31 rows are accepted, and every bound holds."""
     params = Params(task=task, l2=l2, depth=depth)
     plan = Plan(params, Ownership((0, 1), 1), n_samples, n_lattice_errors=errors)
     scales = Scales.from_plan(plan)
     found = plan, scales
-    no_room_for_overflow.hypothesis.inner_test(found)  # type: ignore[attr-defined]
-    rows_have_room.hypothesis.inner_test(found)  # type: ignore[attr-defined]
+    scales_never_overflow.hypothesis.inner_test(found)  # type: ignore[attr-defined]
+    rows_have_headroom.hypothesis.inner_test(found)  # type: ignore[attr-defined]
     units = scales.units
-    # What noise takes from sums is a 25th of l2, or an eighth, or as little as scores can tell.
+    # The noise of sums is at most l2 / 25 or l2 / 8, or as little as score bits allow.
     (g_bits, _), (h_bits, _) = units.row_formats
     assert Fraction(compute_max_noise(plan), 1 << h_bits) <= Fraction(l2) / 25
     if units.is_wide:
         assert Fraction(compute_max_noise(plan), 1 << g_bits) <= Fraction(l2) / 8 or g_bits == 26
-    # What G loses before it is squared is a small part of all samples, however many.
+    # The bits that G loses before it is squared are a small fraction of all samples.
     assert Fraction(2) ** (scales.gradient_dropped_bits - units.g_bits) * (1 << 27) <= max(
         n_samples, 1 << 18
     )
@@ -72,32 +72,32 @@ def test_scales_for_several_classes(n_samples: int, classes: int) -> None:
     params = Params(task="classification", classes=classes)
     plan = Plan(params, Ownership((0, 1), 1), n_samples, n_lattice_errors=6)
     found = plan, Scales.from_plan(plan)
-    no_room_for_overflow.hypothesis.inner_test(found)  # type: ignore[attr-defined]
-    rows_have_room.hypothesis.inner_test(found)  # type: ignore[attr-defined]
+    scales_never_overflow.hypothesis.inner_test(found)  # type: ignore[attr-defined]
+    rows_have_headroom.hypothesis.inner_test(found)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("n_samples", MANY)
 def test_squares_are_checked_step_by_step(n_samples: int) -> None:
-    """Whatever residuals are, no sum of squares wraps before a coarser one was found too large."""
+    """With any residuals, a coarser check fails before a sum of squares can wrap around."""
     params = Params(task="regression", tables=10)
     plan = Plan(params, Ownership((0, 1), 1), n_samples, n_lattice_errors=6, monotone=(1, 0))
     units = Scales.from_plan(plan).units
-    bounds = plan_residual_checks(plan, units)
-    off = Fraction(1 + int(np.ceil(np.sqrt(n_samples))))
-    # The root of the sum of squares, in units of sums, before anything was checked.
-    most = off * (3 << (units.g_ring.bits - 2))
-    for drop, limit in bounds:
-        assert (most / (1 << drop) + off) ** 2 < 1 << 64
+    checks = plan_residual_checks(plan, units)
+    error = Fraction(1 + int(np.ceil(np.sqrt(n_samples))))
+    # The root of the sum of squares, in units of sums, before any check.
+    root = error * (3 << (units.g_ring.bits - 2))
+    for drop, limit in checks:
+        assert (root / (1 << drop) + error) ** 2 < 1 << 64
         assert 0 < limit < 1 << 62
-        most = (Fraction(int(np.ceil(np.sqrt(float(limit)) * (1 + 1e-12)))) + off) * (1 << drop)
-    assert bounds[-1][0] == units.g_bits - 9
+        root = (Fraction(int(np.ceil(np.sqrt(float(limit)) * (1 + 1e-12)))) + error) * (1 << drop)
+    assert checks[-1][0] == units.g_bits - 9
 
 
-def test_what_is_refused() -> None:
-    """With lattice masks, by what is left to them; with uniform ones, with a word about lattice."""
-    insisting = federation("classification", 4, 8, masks="lattice", depth=10, l2=0.3)
+def test_unsupported_plans_are_rejected() -> None:
+    """Errors name the missing bits; those of uniform masks suggest lattice masks."""
+    forced = federation("classification", 4, 8, masks="lattice", depth=10, l2=0.3)
     with pytest.raises(ParameterError, match=r"masks: .* would need 65 bits, and have 64: use a l"):
-        insisting.make_plan(1 << 33)
+        forced.make_plan(1 << 33)
     tiny = federation("regression", 4, 2, masks="lattice", l2=1e-6)
     with pytest.raises(ParameterError, match=r"lattice masks 20 bits below a count.* needs 29"):
         tiny.make_plan(10**7)
@@ -110,7 +110,7 @@ def test_what_is_refused() -> None:
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_masks_are_lattice_ones_where_uniform_ones_do_not_fit(task: str) -> None:
+def test_auto_chooses_lattice_masks_if_uniform_masks_do_not_fit(task: str) -> None:
     chosen = federation(task, 4, 2)
     plan = chosen.make_plan(10**7)
     assert plan.n_lattice_errors == 6
@@ -123,7 +123,7 @@ def test_masks_are_lattice_ones_where_uniform_ones_do_not_fit(task: str) -> None
 
 
 def test_weights_of_many_rows() -> None:
-    """A classification's weights leave derivatives fewer bits, and in the end too few."""
+    """The weights of a classification leave gradients fewer bits, and finally too few."""
     weighted = replace(federation("classification", 4, 2), is_weighted=True)
     for n_samples in (1_048_000, 2 * 10**6, 10**7):
         estimate_cost(weighted, weighted.make_plan(n_samples))
@@ -131,7 +131,7 @@ def test_weights_of_many_rows() -> None:
         weighted.make_plan(10**8)
 
 
-# Trainings.
+# Training runs.
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def very_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     as_with_very_many_rows(monkeypatch)
 
 
-TERMS: list[tuple[str, dict[str, Any]]] = [
+SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("regression", {}),
     ("classification", {}),
     ("classification", {"classes": 3}),
@@ -163,7 +163,7 @@ def check(
     dealers: int,
     weight: np.ndarray | None = None,
 ) -> CostEstimate:
-    """Tests as in the clear, leaf values nearly so, and what it costs as counted."""
+    """Check splits and leaf values against plaintext, and costs against the estimate."""
     x = columns(5)
     label = label_of(x, task)
     if "classes" in chosen:
@@ -193,8 +193,8 @@ def check(
 
 @pytest.mark.usefixtures("many_rows")
 @pytest.mark.parametrize("dealers", [1, 3])
-@pytest.mark.parametrize(("task", "chosen"), TERMS, ids=str)
-def test_it_has_the_tests_of_the_reference(task: str, chosen: dict[str, Any], dealers: int) -> None:
+@pytest.mark.parametrize(("task", "chosen"), SETTINGS, ids=str)
+def test_splits_match_reference(task: str, chosen: dict[str, Any], dealers: int) -> None:
     check(task, chosen, dealers)
 
 
@@ -207,7 +207,7 @@ def test_as_with_very_many_rows(chosen: dict[str, Any], dealers: int) -> None:
 
 @pytest.mark.usefixtures("many_rows")
 def test_with_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With as few bits as many rows leave derivatives."""
+    """Gradients have as few bits as with many rows."""
     monkeypatch.setattr(units_module, "_FINER", 19)
     weight = np.random.default_rng(2).uniform(0.2, 3.0, columns(5).shape[1])
     check("classification", {}, 1, np.asarray(weight))
@@ -215,8 +215,8 @@ def test_with_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("dealers", [1, 3])
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_some_rows_at_a_time(task: str, dealers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is dealt for blocks of rows takes as many rounds and bytes as for all at once."""
-    whole = check(task, {}, dealers)
+def test_blocks_of_rows(task: str, dealers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Correlations for blocks of rows have the same cost as for all rows at once."""
+    single_block = check(task, {}, dealers)
     monkeypatch.setattr(value, "BLOCK_ROWS", 64)
-    assert check(task, {}, dealers) == replace(whole, memory_bytes=ANY)
+    assert check(task, {}, dealers) == replace(single_block, memory_bytes=ANY)

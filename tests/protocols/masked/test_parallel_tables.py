@@ -1,4 +1,4 @@
-"""Tables dealt at once are the same as one after the other, whatever a training asks for."""
+"""Correlated randomness of tables in parallel is the same as of one table after the other."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ PARTIES = ("ann", "bob")
 ROWS, TABLES = 90, 4
 
 
-class _Sent(CorrelationSender):
-    """What participants are sent, from seeds that are always the same."""
+class _RecordingSender(CorrelationSender):
+    """Records all messages to participants; seeds are fixed."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, int, bytes]] = []
@@ -38,8 +38,8 @@ class _Sent(CorrelationSender):
         self.sent.append((-1, tag, b""))
 
 
-class _Hesitant(SingleDealer):
-    """A dealer that waits a moment before many a draw, so that its threads take turns."""
+class _SlowDealer(SingleDealer):
+    """A dealer that waits before some draws, so that its threads alternate."""
 
     def _next_place(self, kind: str, shape: tuple[int, ...], ring: Ring) -> Place:
         place = super()._next_place(kind, shape, ring)
@@ -48,12 +48,14 @@ class _Hesitant(SingleDealer):
         return place
 
 
-def dealt(params: Params, at_once: int, monkeypatch: pytest.MonkeyPatch, **terms: Any) -> Any:
-    monkeypatch.setattr(dealer_module, "MAX_PARALLEL_TABLES", at_once)
+def record_sent(
+    params: Params, parallel_tables: int, monkeypatch: pytest.MonkeyPatch, **settings: Any
+) -> Any:
+    monkeypatch.setattr(dealer_module, "MAX_PARALLEL_TABLES", parallel_tables)
     features = tuple(Feature(f"x{k}", PARTIES[k % 2]) for k in range(4))
-    federation = TrainingSpec("masked", params, PARTIES, features, 1, 8, **terms)
-    sink = _Sent()
-    dealer = _Hesitant(len(PARTIES), sink)
+    federation = TrainingSpec("masked", params, PARTIES, features, 1, 8, **settings)
+    sink = _RecordingSender()
+    dealer = _SlowDealer(len(PARTIES), sink)
     train(dealer, federation, federation.make_plan(ROWS), None)
     dealer.close()
     return sink.sent
@@ -61,7 +63,7 @@ def dealt(params: Params, at_once: int, monkeypatch: pytest.MonkeyPatch, **terms
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
 @pytest.mark.parametrize(
-    ("chosen", "terms"),
+    ("chosen", "settings"),
     [
         ({}, {}),
         ({"masks": "lattice"}, {}),
@@ -70,12 +72,12 @@ def dealt(params: Params, at_once: int, monkeypatch: pytest.MonkeyPatch, **terms
         ({"min_child_weight": 2.0, "min_gain": 0.1}, {"monotone": (1, 0, -1, 0)}),
         ({}, {"is_weighted": True}),
     ],
-    ids=["plain", "lattice", "watched", "drawn", "constrained", "weighted"],
+    ids=["plain", "lattice", "validation", "sampled", "constrained", "weighted"],
 )
-def test_the_same_is_dealt(
-    task: str, chosen: Any, terms: Any, monkeypatch: pytest.MonkeyPatch
+def test_parallel_tables_get_the_same_correlations(
+    task: str, chosen: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     params = Params(task=task, tables=TABLES, depth=2, buckets=4, **chosen)
-    one, four = (dealt(params, count, monkeypatch, **terms) for count in (1, 4))
+    one, four = (record_sent(params, count, monkeypatch, **settings) for count in (1, 4))
     assert len(one) > 20 * TABLES
     assert one == four

@@ -22,7 +22,7 @@ from privet.gates.masked.value import LiftedValue, MaskedValue, lift, mask, mask
 from privet.runtime.correlations.dealer import Dealer
 from privet.runtime.cost import CostCounter
 from tests.privacy.cases import ALL_TERMS, NOISE_RISES, THREE, prediction, training
-from tests.runtime.trio import check, deal, whole
+from tests.runtime.replicated_dealers import check, deal, whole
 
 
 def count_sent_bytes(dealers: list[Any]) -> int:

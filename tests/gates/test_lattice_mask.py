@@ -27,7 +27,7 @@ from tests.gates.test_masked import (
     sums_by_cut,
 )
 from tests.runtime.harness import measured_steps
-from tests.runtime.trio import check, deal
+from tests.runtime.replicated_dealers import check, deal
 
 WIDE, NARROW = get_integer_ring(44), get_integer_ring(30)
 ROWS = 2048 + 300

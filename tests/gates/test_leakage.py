@@ -18,7 +18,7 @@ from privet.arithmetic.shares import Elements, Share, stack
 from privet.gates.arithmetic import truncate
 from privet.gates.beaver import multiply, square
 from privet.gates.permute import permute
-from privet.protocols.masked.argmax import CARRIED_RING, _final
+from privet.protocols.masked.argmax import CARRIED_RING, run_last_stage
 from privet.protocols.paper.gates import less_than
 from privet.runtime.correlations.dealer import SingleDealer
 from privet.runtime.opening import Payload
@@ -141,7 +141,7 @@ class Final:
             scores, load = Share(data[0], Z36), Share(data[1], CARRIED_RING)
         found = []
         for _ in range(self.times):
-            blinded = _final(runtime, scores, load)
+            blinded = run_last_stage(runtime, scores, load)
             disclosures = ("feature", "bucket")
             result = runtime.reveal_argmax(
                 blinded, ArgmaxCandidates(tuple(self.owners), (BUCKETS,) * FEATURES, disclosures)
@@ -255,7 +255,7 @@ def test_blinded_values_are_consistent_with_other_losers(n: int, honest: int) ->
     honest_scores, honest_load = data[honest]
     change = Z36.to_elements(np.array(other_scores) - np.array(scores))
     other = honest_scores + change, honest_load + other_load - load
-    found = explain(session, honest, other, veils={place: CARRIED_RING.reduce_modulus(moved)})
+    found = explain(session, honest, other, blinds={place: CARRIED_RING.reduce_modulus(moved)})
     assert np.array_equal(visible(found)[:, :winner], visible(session)[:, :winner])
     assert all(seen.result[0][1][0] == features[winner] for seen in found.seen)
 

@@ -1,4 +1,4 @@
-"""Alignments on a stage: every role a thread, and everything that each receives written down."""
+"""Recorded alignments: every role is a thread, and all messages are recorded by recipient."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from privet.runtime.run import DEALER_NAME
 from privet.transport.memory import MemoryChannel, create_memory_channels
 
 Cheat = Callable[["Stage", str, BoolArray], BoolArray]
-"""What a dealer answers a participant in place of the marks that are due."""
+"""Returns the marks that a cheating dealer sends a participant in place of the correct ones."""
 
 
 def job_of(n: int, **ids: Any) -> Job:
-    """Return a job of participants p0, p1, ..., which aligns."""
+    """Return a job with alignment and participants p0, p1, ..."""
     participants = [
         {
             "name": f"p{k}",
@@ -51,15 +51,15 @@ def job_of(n: int, **ids: Any) -> Job:
 
 @dataclass
 class Stage:
-    """What happened, at each role."""
+    """A recorded alignment."""
 
     job: Job
     received: dict[str, list[tuple[str, np.ndarray[Any, Any]]]] = field(default_factory=dict)
-    """What each received, from whom."""
+    """The messages to each role, with their sender."""
     lists: dict[str, SortedTagList] = field(default_factory=dict)
     rows: dict[str, IndexArray] = field(default_factory=dict)
     counted: int = -1
-    """How many ids the dealer found to be common."""
+    """The number of common ids that the dealer found."""
     errors: dict[str, BaseException] = field(default_factory=dict)
 
     def tags(self, name: str) -> TagArray:
@@ -67,17 +67,17 @@ class Stage:
         pieces = [array for peer, array in self.received[DEALER_NAME] if peer == name]
         assert all(piece.dtype == np.uint64 for piece in pieces)
         size, *rest = pieces
-        found: TagArray = np.concatenate(rest)
-        assert size.tolist() == [len(found)]
-        return found
+        tags: TagArray = np.concatenate(rest)
+        assert size.tolist() == [len(tags)]
+        return tags
 
     def entries(self, name: str, row: int) -> list[int]:
-        """Return where in a participant's list the two tags of a row are."""
-        place = self.lists[name]._positions
-        return np.flatnonzero(place // 2 == row).tolist()
+        """Return the positions of the two tags of a row in a participant's list."""
+        positions = self.lists[name]._positions
+        return np.flatnonzero(positions // 2 == row).tolist()
 
     def seen_by(self, name: str) -> list[tuple[str, str, bytes]]:
-        """Return all that a participant received, byte for byte."""
+        """Return all messages to a role, as bytes."""
         return [(peer, str(array.dtype), array.tobytes()) for peer, array in self.received[name]]
 
 
@@ -88,26 +88,26 @@ def perform(
     seed: str | None = None,
     cheat: Cheat | None = None,
 ) -> Stage:
-    """Let participants align, with random numbers from a seed if there is one."""
+    """Run an alignment, with random numbers from a seed if it is given."""
     stage = Stage(job, {name: [] for name in (*job.party_names, DEALER_NAME)})
     channels = create_memory_channels([*job.party_names, DEALER_NAME])
-    receive, answer, init = MemoryChannel.receive, psi.send_marks, SortedTagList.__init__
+    receive, send_marks, init = MemoryChannel.receive, psi.send_marks, SortedTagList.__init__
     draws: Counter[str] = Counter()
 
-    def receiving(self: MemoryChannel, peer: str, *arguments: Any) -> Any:
+    def recording_receive(self: MemoryChannel, peer: str, *arguments: Any) -> Any:
         array = receive(self, peer, *arguments)
-        if channels.get(self.name) is self:  # and no thread that another test has left
+        if channels.get(self.name) is self:  # not a channel of an earlier test
             stage.received[self.name].append((peer, array.copy()))
         return array
 
-    def making(self: SortedTagList, *arguments: Any) -> None:
+    def recording_init(self: SortedTagList, *arguments: Any) -> None:
         init(self, *arguments)
         stage.lists[threading.current_thread().name] = self
 
-    def answering(channel: MemoryChannel, name: str, marks: BoolArray) -> None:
-        answer(channel, name, marks if cheat is None else cheat(stage, name, marks.copy()))
+    def cheating_send(channel: MemoryChannel, name: str, marks: BoolArray) -> None:
+        send_marks(channel, name, marks if cheat is None else cheat(stage, name, marks.copy()))
 
-    def token(size: int) -> bytes:
+    def token_bytes(size: int) -> bytes:
         name = threading.current_thread().name
         draws[name] += 1
         return hashlib.shake_256(f"{seed} {name} {draws[name]}".encode()).digest(size)
@@ -118,17 +118,17 @@ def perform(
                 if name == DEALER_NAME:
                     stage.counted = mark_and_count_common(channel, job)
                 else:
-                    own = Ids.from_texts(ids[job.party_names.index(name)])
-                    stage.rows[name] = intersect_ids(channel, job, own)
+                    local_ids = Ids.from_texts(ids[job.party_names.index(name)])
+                    stage.rows[name] = intersect_ids(channel, job, local_ids)
         except BaseException as error:  # noqa: BLE001
             stage.errors[name] = error
 
     with monkeypatch.context() as patch:
-        patch.setattr(MemoryChannel, "receive", receiving)
-        patch.setattr(SortedTagList, "__init__", making)
-        patch.setattr(psi, "send_marks", answering)
+        patch.setattr(MemoryChannel, "receive", recording_receive)
+        patch.setattr(SortedTagList, "__init__", recording_init)
+        patch.setattr(psi, "send_marks", cheating_send)
         if seed is not None:
-            patch.setattr("privet.federation.alignment.psi.secrets.token_bytes", token)
+            patch.setattr("privet.federation.alignment.psi.secrets.token_bytes", token_bytes)
         threads = [threading.Thread(target=role, args=(n,), name=n, daemon=True) for n in channels]
         for thread in threads:
             thread.start()

@@ -1,23 +1,23 @@
-"""The explanation test: what colluding participants see of one data set, explained by another.
+"""The explanation test: the view of colluding participants on one data set, explained by another.
 
-A session with data x is given, with all that every participant saw. All but one, the *honest* one,
-pool what they saw. The honest participant's data are replaced by x', which would give the others
-the same outputs, and its randomness and the dealer's is moved so that every message to the others
-comes out as before:
+The input is a recorded session with data x. All participants but one, the *honest* one, combine
+their views. The honest participant's data are replaced by x', which gives the others the same
+outputs, and its draws and those of the dealer are moved so that every message to the others stays
+the same:
 
-- an opening of [v] + [r] moves the honest share of the mask r by what its share of v has moved;
-- a value that the dealer derives moves the honest draw, if somebody else gets the correction;
-- the mask of what the honest participant publishes moves by what it publishes.
+- an opening of [v] + [r] moves the honest share of the mask r by the change of its share of v;
+- a derived value moves the honest draw, if another participant gets the correction;
+- the mask of values that the honest participant publishes moves by the change of these values.
 
-Each draw moves once, by an amount that depends on what the others see and on earlier draws alone,
-so the moved draws are as likely as the first ones. Then the whole program runs again, for real,
-with x' and the moved draws. If the view of the others is the same *byte for byte*, it has the same
-probability under x and x': it says nothing about which it was. Where it is not, `Unexplained` says
-at which step; so it does of whatever is opened without a mask of its own, even if it is the same.
+Each draw moves once, by an amount that depends only on the view of the others and on earlier draws,
+so the moved draws are as likely as the first ones. Then the whole program runs again with x' and
+the moved draws. If the view of the others is the same *byte for byte*, it has the same probability
+under x and x': it reveals nothing about which of them was used. If it is not, `Unexplained` names
+the step. It also rejects values that are opened without a fresh mask, even if they are the same.
 
-`solve` moves the draws. It runs the honest participant and the dealer side by side, on what the
-others sent in the first session. A gate is run three times: once with the draws as they were, once
-with all of them raised by one, which shows how each hides what is opened, and then with moved ones.
+`solve` moves the draws. It runs the honest participant and the dealer in parallel, on the messages
+of the others in the first session. A gate runs three times: with the original draws, with all of
+them raised by one, which shows how each hides an opened value, and with the moved draws.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ def explain(
     honest: int,
     other: Any,
     earlier: Session | None = None,
-    veils: Veils | None = None,
+    blinds: Blinds | None = None,
 ) -> Session:
     """Return a session with other data of the honest participant and the same view of the others.
 
-    What the masks that last must be, an `earlier` session may have settled: one of the same data,
-    in which they were used already. Raise `Unexplained` if there is none.
+    Raise `Unexplained` if there is none. An `earlier` session of the same data has already settled
+    the persistent masks that it used.
     """
     assert session.randomness is not None
     check_streams(session)
     settled: Mapping[bytes, Sequence[RingArray]] = {}
     if earlier is not None and earlier.randomness is not None:
         settled = earlier.randomness.scripts
-    moved = solve(session, honest, other, settled, veils).moved
+    moved = solve(session, honest, other, settled, blinds).moved
     check_range(session.seen[honest], moved)
     inputs = [other if k == honest else data for k, data in enumerate(session.inputs)]
     scripts = {
@@ -88,7 +88,7 @@ def explain(
 
 
 def check_inverse(first: Session, second: Session, honest: int) -> None:
-    """Raise `Unexplained` unless explaining the second session by the first moves draws back."""
+    """Raise `Unexplained` unless explaining the second session by the first restores all draws."""
     back = solve(second, honest, first.inputs[honest]).moved
     for name, values in back.items():
         for draw, value in zip(first.seen[honest].runtime.draws[name], values, strict=True):
@@ -105,19 +105,19 @@ def check_streams(session: Session) -> None:
     seeds = [
         seen.stream(name).seed
         for seen in session.seen
-        for name in (*("shared", "private", "own"), *(["lasting"] * bool(seen.runtime.keeps)))
+        for name in (*("shared", "private", "local"), *(["lasting"] * bool(seen.runtime.keeps)))
     ]
     if len(set(seeds)) < len(seeds):
         raise Unexplained("two streams have the same seed")
     for seen in session.seen:
-        for name in ("shared", "private", "own"):
+        for name in ("shared", "private", "local"):
             places = seen.stream(name).places
             if len(set(places)) < len(places):
                 raise Unexplained(f"two draws of the stream {name!r} have the same place")
 
 
 def compare(first: Session, second: Session, honest: int) -> None:
-    """Raise `Unexplained` unless the others see the same in two sessions."""
+    """Raise `Unexplained` unless the others have the same view in two sessions."""
     for k, (one, other) in enumerate(zip(first.seen, second.seen, strict=True)):
         if k == honest:
             continue
@@ -141,14 +141,14 @@ def _content(message: Received) -> tuple[Any, ...]:
 _STREAMS = ("shared", "private", "lasting")
 Moved = dict[str, list[RingArray]]
 """The honest participant's draws, by stream."""
-Veils = Mapping[int, RingArray]
-"""Its draws of veils where they are to be others, by place among those that are shared."""
+Blinds = Mapping[int, RingArray]
+"""Replacements of its draws for blindings, by position among the shared draws."""
 
 
 def check_range(honest: Seen, moved: Moved) -> None:
-    """Raise `Unexplained` if a moved draw is one that the sampler never gives.
+    """Raise `Unexplained` if a moved draw is one that the sampler never returns.
 
-    A bit that is the same in all of many draws of a ring is so by construction.
+    A bit that is the same in many draws of a ring is assumed to be constant by construction.
     """
     seen: dict[Ring, list[tuple[RingArray, RingArray]]] = {}
     for draw, value in zip(honest.runtime.draws["shared"], moved["shared"], strict=True):
@@ -169,7 +169,7 @@ def check_range(honest: Seen, moved: Moved) -> None:
 
 @dataclass(frozen=True)
 class Hidden:
-    """Something that the honest participant showed, and the draw that hid it."""
+    """A value that the honest participant sent, and the draw that hid it."""
 
     step: str
     kind: str
@@ -182,7 +182,7 @@ class Hidden:
 
 @dataclass(frozen=True)
 class Solution:
-    """How draws were moved, and what each of them hid."""
+    """The moved draws, and the values that each of them hid."""
 
     moved: Moved
     hidden: list[Hidden]
@@ -193,18 +193,18 @@ def solve(
     honest: int,
     other: Any,
     settled: Mapping[bytes, Sequence[RingArray]] | None = None,
-    veils: Veils | None = None,
+    blinds: Blinds | None = None,
 ) -> Solution:
-    """Return the honest participant's draws, moved so that the others see what they saw.
+    """Return the honest participant's draws, moved so that the view of the others is unchanged.
 
-    Streams whose draws are `settled` already, by their seeds, stay as they are.
+    Streams whose draws are already `settled`, by seed, stay as they are.
     """
     exchange = _Exchange()
-    solver = _Solver(session, honest, exchange, settled or {}, veils or {})
+    solver = _Solver(session, honest, exchange, settled or {}, blinds or {})
     dealer = _SolvingDealer(session, honest, exchange)
 
     def solving(call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a gate's call, or one of several together, that moves draws."""
+        """Return a version of a gate's call, or of several gates together, that moves draws."""
 
         def solved(*arguments: Any, **options: Any) -> Any:
             if any(argument is solver for argument in arguments[:2]):
@@ -240,7 +240,7 @@ def solve(
 
 
 class _Exchange:
-    """What the honest participant and the dealer tell each other while they solve."""
+    """The messages between the honest participant and the dealer while they solve."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], RingArray] = {}
@@ -252,7 +252,7 @@ class _Exchange:
 
     @property
     def moved(self) -> Moved:
-        """What the streams must give, once all draws are settled."""
+        """The required outputs of the streams, once all draws are settled."""
         counts = {name: len([s for s, _ in self._scripts if s == name]) for name in _STREAMS}
         return {name: [self._scripts[name, i] for i in range(n)] for name, n in counts.items()}
 
@@ -262,7 +262,7 @@ class _Exchange:
             self._changed.notify_all()
 
     def settle(self, stream: str, place: int, part: RingArray, script: RingArray) -> None:
-        """Say what the honest participant gets for a draw, and what its stream must give."""
+        """Set the honest participant's value of a draw, and the required output of its stream."""
         with self._changed:
             self._known[stream, place] = part.copy()
             self._scripts[stream, place] = script.copy()
@@ -280,13 +280,13 @@ class _Exchange:
             return self._known[stream, place].copy()
 
     def deliver(self, place: int, share: RingArray, script: RingArray) -> None:
-        """Give the honest participant its share of a derived value, as the dealer."""
+        """Send the honest participant its share of a derived value, as the dealer."""
         with self._changed:
             self._shares[place] = share
         self.settle("shared", place, share, script)
 
     def share(self, place: int, patient: bool) -> RingArray | None:
-        """Return a share of a derived value; None where the dealer must know more of us first."""
+        """Return a share of a derived value; None if the dealer first needs settled draws."""
         with self._changed:
             self._changed.wait_for(
                 lambda: place in self._shares
@@ -303,7 +303,7 @@ class _Exchange:
 
 @dataclass
 class _Attempt:
-    """One run of a gate: the draws that it made, and what it showed."""
+    """One run of a gate: its draws, and the values that it sent."""
 
     drawn: list[tuple[str, int, Draw]]
     shown: list[Shown]
@@ -311,7 +311,7 @@ class _Attempt:
 
 
 class _Solver(Watched):
-    """The honest participant with other data, on what it received in the first session."""
+    """The honest participant with other data, and the messages of the first session."""
 
     def __init__(
         self,
@@ -319,28 +319,28 @@ class _Solver(Watched):
         honest: int,
         exchange: _Exchange,
         settled: Mapping[bytes, Sequence[RingArray]],
-        veils: Veils,
+        blinds: Blinds,
     ) -> None:
         assert session.randomness is not None
-        self._veils = veils
+        self._blinds = blinds
         self._first = session.seen[honest]
         keeps = self._first.runtime.keeps
         self._fixed = settled.get(self._first.stream("lasting").seed) if keeps else None
         replay = ReplayChannel(session.names[honest], self._first.received)
         super().__init__(honest, session.names, replay, _NoSource())
         self._replay = replay
-        self._local_prg = session.randomness.stream(self._first.stream("own").seed)
-        self._talk = exchange
+        self._local_prg = session.randomness.stream(self._first.stream("local").seed)
+        self._draw_exchange = exchange
         self._place = dict.fromkeys(_STREAMS, 0)
         self._drawn: list[tuple[str, int, Draw]] = []
         self._mode = "final"
         self._depth = 0
         self._settled: dict[tuple[str, int], RingArray] = {}
-        self._told = 0
-        """How many draws of a gate were made before the dealer had to know them to go on."""
+        self._n_ready = 0
+        """The number of draws of a gate before the first one that the dealer must wait for."""
         self.hidden: list[Hidden] = []
 
-    # Draws, as they were, raised by one, or moved.
+    # Draws: original, raised by one, or moved.
 
     def _draw(self, stream: str) -> RingArray:
         place = self._place[stream]
@@ -370,7 +370,7 @@ class _Solver(Watched):
         place = self._place["lasting"]
         self._place["lasting"] += 1
         value = self._fixed[place]
-        self._talk.settle("lasting", place, value, value)
+        self._draw_exchange.settle("lasting", place, value, value)
         return value.copy()
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp] | None:
@@ -379,31 +379,31 @@ class _Solver(Watched):
     def derived(self, shape: tuple[int, ...], ring: Ring) -> Share:
         place = self._place["shared"]
         self._place["shared"] += 1
-        share = self._talk.share(place, patient=self._mode == "final")
+        share = self._draw_exchange.share(place, patient=self._mode == "final")
         if share is None:
-            self._told = min(self._told, len(self._drawn))
+            self._n_ready = min(self._n_ready, len(self._drawn))
         return Share(ring.zeros(shape) if share is None else share.copy(), ring)
 
     def finish(self) -> None:
         pass
 
-    # Reveals, which must come out as they did.
+    # Reveals, which must not change.
 
     def reveal(self, value: Share, recipients: Sequence[int], disclosure: str) -> RingArray | None:
-        found = super().reveal(value, recipients, disclosure)
+        revealed = super().reveal(value, recipients, disclosure)
         self._check_reveals()
-        return found
+        return revealed
 
     def reveal_argmax(self, finalists: Share, candidates: ArgmaxCandidates) -> ArgmaxResult:
-        found = super().reveal_argmax(finalists, candidates)
+        result = super().reveal_argmax(finalists, candidates)
         self._check_reveals()
-        return found
+        return result
 
     def announce(self, number: int | None, owner: int, disclosure: str) -> int:
-        heard = super().announce(number, owner, disclosure)
-        if heard != self._first.runtime.announced[len(self.announced) - 1]:
+        announced = super().announce(number, owner, disclosure)
+        if announced != self._first.runtime.announced[len(self.announced) - 1]:
             raise Unexplained(f"at step {self.step_name!r}, what is announced differs")
-        return heard
+        return announced
 
     def _check_reveals(self) -> None:
         if self.revealed:
@@ -415,7 +415,7 @@ class _Solver(Watched):
     # Gates.
 
     def _show_parts(self, kind: str, parts: Sequence[Array], rings: Sequence[Ring] | None) -> None:
-        """Refuse what is shown beside all gates, even if it is the same with other data."""
+        """Reject values that are sent outside of gates, even if they are the same."""
         if parts and not self._depth:
             raise Unexplained(
                 f"at step {self.step_name!r}, something is shown outside of all gates"
@@ -423,12 +423,12 @@ class _Solver(Watched):
         super()._show_parts(kind, parts, rings)
 
     def solve(self, body: Callable[[], Any]) -> Any:
-        """Run a gate with draws that are moved so that it shows what it showed before."""
+        """Run a gate with draws moved so that it sends the same values as before."""
         if self._depth:
             return body()
         self._depth += 1
         start = dict(self._place), dict(self._replay.position), len(self.shown)
-        told = len(self.revealed)
+        n_revealed = len(self.revealed)
         plain = self._attempt(body, "plain")
         if not plain.drawn and any(shown.parts for shown in plain.shown):
             raise Unexplained(f"at step {plain.shown[0].step!r}, something is shown without a mask")
@@ -437,17 +437,17 @@ class _Solver(Watched):
                 self._rewind(*start)
                 raised = self._attempt(body, "raised")
                 self._rewind(*start)
-                del self.revealed[told:]
+                del self.revealed[n_revealed:]
                 self._settle(plain, raised, self._first.runtime.shown[start[2] :])
-                if self._told >= len(plain.drawn):
+                if self._n_ready >= len(plain.drawn):
                     break
-                # What came later was shown without what the dealer derives from earlier draws.
-                for stream, place, _ in plain.drawn[self._told :]:
+                # Later values were sent without the values that the dealer derives from draws.
+                for stream, place, _ in plain.drawn[self._n_ready :]:
                     del self._settled[stream, place]
                 plain = self._attempt(body, "plain")
             plain = self._attempt(body, "final")
             self._check(plain.shown, self._first.runtime.shown[start[2] :])
-            if len(self.revealed) > told:
+            if len(self.revealed) > n_revealed:
                 self._check_reveals()
         else:
             self._check(plain.shown, self._first.runtime.shown[start[2] :])
@@ -456,11 +456,11 @@ class _Solver(Watched):
 
     def _attempt(self, body: Callable[[], Any], mode: str) -> _Attempt:
         self._mode, self._drawn = mode, []
-        self._told = sys.maxsize
-        shown = len(self.shown)
+        self._n_ready = sys.maxsize
+        n_shown = len(self.shown)
         result = body()
         self._mode = "final"
-        return _Attempt(self._drawn, self.shown[shown:], result)
+        return _Attempt(self._drawn, self.shown[n_shown:], result)
 
     def _check(self, now: Sequence[Shown], before: Sequence[Shown]) -> None:
         for shown, was in zip(now, before, strict=False):
@@ -480,7 +480,7 @@ class _Solver(Watched):
         del self.shown[shown:]
 
     def _settle(self, plain: _Attempt, raised: _Attempt, before: Sequence[Shown]) -> None:
-        """Move every draw of a gate by what would be seen to differ."""
+        """Move every draw of a gate by the difference of the value that it hides."""
         now = [(s, p, r) for s in plain.shown for p, r in _pieces(s)]
         then = [part for s in raised.shown for part, _ in _pieces(s)]
         was = [part for s in before[: len(plain.shown)] for part, _ in _pieces(s)]
@@ -491,7 +491,7 @@ class _Solver(Watched):
         masks.sort(key=lambda mask: order[mask[0]])
         if not now and self._may_keep(plain):
             for stream, place, draw in plain.drawn:
-                self._settled[stream, place] = self._veils.get(place, draw.part)
+                self._settled[stream, place] = self._blinds.get(place, draw.part)
         elif len(masks) != len(now):
             raise Unexplained(
                 f"at step {plain.shown[0].step if plain.shown else self.step_name!r}, {len(now)} "
@@ -504,19 +504,19 @@ class _Solver(Watched):
             value = _moved(base, shown, part, up, old, ring)
             self._settled[stream, place] = value
             mask = stream, place
-            if self._told >= len(plain.drawn):
+            if self._n_ready >= len(plain.drawn):
                 self.hidden.append(Hidden(shown.step, shown.kind, draw.ring, value.size, mask))
-        for stream, place, draw in plain.drawn[: self._told]:
+        for stream, place, draw in plain.drawn[: self._n_ready]:
             part = self._settled[stream, place]
-            self._talk.settle(stream, place, part, _script(draw, part))
+            self._draw_exchange.settle(stream, place, part, _script(draw, part))
 
     @staticmethod
     def _may_keep(attempt: _Attempt) -> bool:
-        """Tell whether draws hide what is revealed later, and not at all by themselves.
+        """Return whether draws hide only values that are revealed later.
 
-        Veils do, of candidates that lose: with the same candidates they stay as they are. That they
-        hide all there is to hide is tested by itself (tests/gates/test_leakage.py), which says how
-        they move for other candidates.
+        The blindings of losing candidates do: with the same candidates they stay as they are. A
+        separate test (tests/gates/test_leakage.py) checks that they hide everything, and how they
+        move for other candidates.
         """
         return all(draw.step.endswith("veil") for _, _, draw in attempt.drawn)
 
@@ -527,7 +527,7 @@ def _pieces(shown: Shown) -> list[tuple[RingArray, Ring | None]]:
 
 
 def _script(draw: Draw, part: RingArray) -> RingArray:
-    """Return what a stream must give for a participant to get another part."""
+    """Return the required output of a stream for a participant to get another part."""
     assert draw.drawn is not None
     if draw.ring is None:
         return part
@@ -542,7 +542,7 @@ def _raised(value: RingArray, ring: Ring) -> RingArray:
 def _moved(
     draw: Draw, shown: Shown, now: RingArray, raised: RingArray, was: RingArray, ring: Ring | None
 ) -> RingArray:
-    """Return a draw moved so that what it hides is shown as it was."""
+    """Return a draw moved so that the value that it hides is sent unchanged."""
     if draw.ring is None:  # a permutation q, with q[shown] fixed
         moved = np.empty_like(draw.part)
         moved[was] = draw.part[now]
@@ -569,21 +569,21 @@ def _moved(
 
 
 class _SolvingDealer(OneByOne):
-    """The dealer, who learns the honest participant's draws when they are settled."""
+    """The dealer, which learns the honest participant's draws when they are settled."""
 
     def __init__(self, session: Session, honest: int, exchange: _Exchange) -> None:
         super().__init__(len(session.names), _NoSink(len(session.names)))
         self._session = session
         self._honest = honest
-        self._talk = exchange
+        self._draw_exchange = exchange
         self._place = 0
         self._private_place = [0] * len(session.names)
         self._lasting_place = [0] * len(session.names)
-        self._heard = 0
+        self._n_announced = 0
 
     def _part(self, party: int, stream: str, place: int) -> RingArray:
         if party == self._honest:
-            return self._talk.settled(stream, place)
+            return self._draw_exchange.settled(stream, place)
         return self._session.seen[party].runtime.draws[stream][place].part.copy()
 
     def uniform_shares(self, shape: tuple[int, ...], ring: Ring) -> list[RingArray]:
@@ -594,7 +594,7 @@ class _SolvingDealer(OneByOne):
     def distribute(self, value: RingArray, ring: Ring) -> Elements:
         place = self._place
         self._place += 1
-        turn = self._draw_position.choose_correction_recipient(
+        recipient = self._draw_position.choose_correction_recipient(
             Payload.for_array(ring, value.shape).nbytes
         )
         others = ring.zeros(value.shape)
@@ -605,14 +605,14 @@ class _SolvingDealer(OneByOne):
         draw = self._session.seen[self._honest].runtime.draws["shared"][place]
         if draw.drawn is None:
             raise Unexplained(f"at step {self.step_name!r}, a share was not drawn afresh")
-        # Nobody else sees a correction that the honest participant gets: no draw need move for it.
-        script = draw.drawn if turn == self._honest else _script(draw, share)
-        self._talk.deliver(place, share, script)
+        # The others never see a correction to the honest participant, so no draw must move for it.
+        script = draw.drawn if recipient == self._honest else _script(draw, share)
+        self._draw_exchange.deliver(place, share, script)
         return Elements(value, ring)
 
     def announce(self, number: int | None, owner: int, disclosure: str) -> int:
-        self._heard += 1
-        return self._session.seen[self._honest].runtime.announced[self._heard - 1]
+        self._n_announced += 1
+        return self._session.seen[self._honest].runtime.announced[self._n_announced - 1]
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp]:
         return self._private_draw(owner)
@@ -632,7 +632,7 @@ class _SolvingDealer(OneByOne):
 
 
 class _NoSource(CorrelationReceiver):
-    """For a participant that is dealt to by `solve`."""
+    """The receiver of a participant whose shares `solve` delivers."""
 
     def receive_seeds(self, participant_index: int) -> tuple[str, list[bytes]]:
         return "", [bytes(32)]
@@ -642,7 +642,7 @@ class _NoSource(CorrelationReceiver):
 
 
 class _NoSink(CorrelationSender):
-    """For a dealer that delivers by `solve`."""
+    """The sender of a dealer whose shares `solve` delivers."""
 
     def __init__(self, n_parties: int) -> None:
         self._n_parties = n_parties

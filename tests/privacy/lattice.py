@@ -1,9 +1,9 @@
-"""Lattice masks as ring-LWE says that they look: uniform.
+"""Lattice masks replaced by uniform ones, from which ring-LWE makes them indistinguishable.
 
-What is assumed is that nobody can tell P s + e from uniform numbers. So here secrets are uniform,
-one number for every row, P leaves them as they are, and there are no errors. All else is what it
-is: what is masked by them, when, how often, and what else is sent. What is drawn in truth is tested
-in tests/arithmetic/test_lattice.py.
+The assumption is that P s + e is indistinguishable from uniform numbers. Therefore secrets are
+uniform here, one number for every row, P is the identity, and there are no errors. All else is
+unchanged: the masked values, the order and number of masks, and all other messages. The real draws
+are tested in tests/arithmetic/test_ring_lwe.py.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from privet.runtime.correlations.source import DealtSource
 from tests.privacy.cases import N
 
 
-class _Words:
-    """A matrix over up to 64 bits, to be multiplied with any numbers."""
+class _WordMatrix:
+    """A matrix over up to 64 bits that can be multiplied with any numbers."""
 
     def __init__(self, rows: int, bits: int) -> None:
         self._words = np.zeros((rows, N), dtype=np.uint64)
@@ -47,22 +47,22 @@ def _small(
     return kind(ring.zeros(shape), ring)
 
 
-def _gather(self: RingLwe, bucket: Sequence[int], cuts: int) -> RingArray:
+def _project_indicators(self: RingLwe, bucket: Sequence[int], cuts: int) -> RingArray:
     below: Any = np.asarray(bucket) <= np.arange(cuts)[:, None]
-    found: RingArray = below.astype(self.ring.dtype)
-    return found
+    indicators: RingArray = below.astype(self.ring.dtype)
+    return indicators
 
 
 @contextlib.contextmanager
 def uniform_lattice() -> Iterator[None]:
-    """Have masks that are uniform wherever lattice ones are drawn."""
+    """Draw uniform masks in place of lattice masks."""
     with (
         mock.patch.object(DealtSource, "small", _small),
         mock.patch.object(SingleDealer, "small", _small),
         mock.patch.object(RingLwe, "expand_secrets", lambda self, secrets: secrets),
-        mock.patch.object(RingLwe, "project_indicators", _gather),
+        mock.patch.object(RingLwe, "project_indicators", _project_indicators),
         mock.patch("privet.arithmetic.ring_lwe.degree_for", return_value=N),
         mock.patch("privet.protocols.masked.protocol.degree_for", return_value=N),
-        mock.patch("privet.gates.masked.indicators.SmallFactorMatrix", _Words),
+        mock.patch("privet.gates.masked.indicators.SmallFactorMatrix", _WordMatrix),
     ):
         yield

@@ -1,6 +1,6 @@
-"""The table of all openings, for docs/privacy.md: what hides each, and who sees it.
+"""The table of all openings in docs/privacy.md: the mask of each, and its recipients.
 
-`python -m tests.privacy.openings` writes it there; a test compares it with what a run opens.
+`python -m tests.privacy.openings` writes it; a test compares it with the openings of a run.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ TASKS: tuple[str, str] = ("regression", "classification")
 
 
 def hidden(protocol: str) -> tuple[list[Hidden], int]:
-    """Return what a participant shows in trainings and predictions, and how much a mask hides."""
-    found = []
+    """Return all openings of a participant in training and predictions, and the uses of a mask."""
+    by_session = []
     for task in TASKS:
-        program, data = training(protocol, task, 3, 0, tables=1, **_terms(protocol))
-        own, _ = data[0]
+        program, data = training(protocol, task, 3, 0, tables=1, **_list_settings(protocol))
+        local, _ = data[0]
         with two_stages():
             session = perform(program, data, Randomness("openings"))
-            found.append(solve(session, 0, (twins_trained(own), None)).hidden)
-    asks: list[ExplainBy | None] = [None, "feature"] if protocol == "masked" else [None]
-    for explain in asks:
-        asking, asked = prediction(protocol, 3, 0, 1, explain=explain)
-        session = perform(asking, asked, Randomness("openings"))
-        found.append(solve(session, 0, asked[0]).hidden)
-    uses = [times for each in found for times in Counter(h.mask for h in each).values()]
-    return [entry for each in found for entry in each], max(uses)
+            by_session.append(solve(session, 0, (twins_trained(local), None)).hidden)
+    explanations: list[ExplainBy | None] = [None, "feature"] if protocol == "masked" else [None]
+    for explain in explanations:
+        predict, parts = prediction(protocol, 3, 0, 1, explain=explain)
+        session = perform(predict, parts, Randomness("openings"))
+        by_session.append(solve(session, 0, parts[0]).hidden)
+    uses = [times for each in by_session for times in Counter(h.mask for h in each).values()]
+    return [entry for each in by_session for entry in each], max(uses)
 
 
-def _terms(protocol: str) -> dict[str, Any]:
+def _list_settings(protocol: str) -> dict[str, Any]:
     return {**ALL_TERMS, "monotone": NOISE_RISES} if protocol == "masked" else {}
 
 
 def tested(protocol: str) -> Counter[str]:
-    """Return how many opened elements of each step the tests of uniformity look at."""
+    """Return the number of opened elements of each step in the tests of uniformity."""
     counts: Counter[str] = Counter()
     for case in range(len(uniform_cases(protocol))):
         session = uniform_session(protocol, case)
@@ -87,7 +87,7 @@ def tables() -> str:
 
 
 def written() -> str:
-    """Return what the page has."""
+    """Return the tables of the page."""
     text = PAGE.read_text()
     return text[text.index(START) + len(START) : text.index(END)]
 

@@ -1,7 +1,7 @@
-"""Sessions whose randomness the test knows, and can choose: what `explain` works on.
+"""Recorded sessions whose randomness the test knows and can choose: the input of `explain`.
 
-A session is a program run by its participants and the dealer, in threads, with everything written
-down: what every participant drew, sent to be opened, received from the others and from the dealer.
+A session is a program run by its participants and the dealer, in threads. It records all draws,
+all values that participants send to be opened, and all messages from participants and the dealer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.runtime.harness import Received, RecordingChannel
 
 
 def key_stream(seed: bytes, place: Place, count: int) -> npt.NDArray[np.uint8]:
-    """Return what AES gives for a place, worked out anew: what a draw must consist of."""
+    """Return the AES key stream of a place, computed independently: the content of a draw."""
     name = f"{place.kind}|{place.path}|{place.slot}".encode()
     digest = hashlib.blake2b(name, digest_size=12, person=b"privet place").digest()
     key = hashlib.blake2b(seed, digest_size=16, person=b"privet prg").digest()
@@ -45,7 +45,7 @@ def key_stream(seed: bytes, place: Place, count: int) -> npt.NDArray[np.uint8]:
 
 
 class Stream(Prg):
-    """A stream that writes down what is drawn from it, or gives what it is told to."""
+    """A stream that records its draws, or returns those of a script."""
 
     def __init__(self, seed: bytes, script: Sequence[RingArray] | None = None) -> None:
         super().__init__(seed)
@@ -60,38 +60,38 @@ class Stream(Prg):
         drawn = super().uniform(place, shape, ring)
         expected = key_stream(self.seed, place, drawn.nbytes).view(ring.dtype).reshape(shape)
         assert np.array_equal(drawn, expected), f"a draw at {place} is not the key stream"
-        return self._note(place, drawn)
+        return self._record(place, drawn)
 
     def permutation(self, place: Place, length: int) -> npt.NDArray[np.intp]:
         drawn = super().permutation(place, length)
         keys = key_stream(self.seed, place, 8 * length).view(np.uint64)
         assert np.array_equal(drawn, np.argsort(keys, kind="stable")), "a permutation of few keys"
-        return self._note(place, drawn)
+        return self._record(place, drawn)
 
-    def _note(self, place: Place, value: RingArray) -> RingArray:
+    def _record(self, place: Place, value: RingArray) -> RingArray:
         self.places.append(place)
         if self._script is not None:
-            told = self._script[len(self.drawn)]
-            assert told.shape == value.shape, "the script is for another program"
-            value = told.astype(value.dtype)
+            scripted = self._script[len(self.drawn)]
+            assert scripted.shape == value.shape, "the script is for another program"
+            value = scripted.astype(value.dtype)
         self.drawn.append(value.copy())
         return value
 
 
 @dataclass(frozen=True)
 class Draw:
-    """What a participant got when it asked for something random, or for a share of it."""
+    """A random value of a participant, or its share of a derived value."""
 
     step: str
     ring: Ring | None
-    """None: a permutation."""
+    """None for a permutation."""
     part: RingArray
     drawn: RingArray | None
-    """What its stream gave for it; None if nothing was drawn."""
+    """The output of the stream; None if nothing was drawn."""
 
 
 class Randomness:
-    """All that is random in a session, from its name; `scripts` replace streams by their seeds."""
+    """All randomness of a session, derived from a name; `scripts` replace streams by seed."""
 
     def __init__(self, name: str, scripts: Mapping[bytes, Sequence[RingArray]] | None = None):
         self.name = name
@@ -99,9 +99,9 @@ class Randomness:
         self._counts: dict[str, int] = defaultdict(int)
 
     def fresh_seed(self) -> bytes:
-        who = threading.current_thread().name
-        self._counts[who] += 1
-        return hashlib.sha256(f"{self.name} {who} {self._counts[who]}".encode()).digest()
+        role = threading.current_thread().name
+        self._counts[role] += 1
+        return hashlib.sha256(f"{self.name} {role} {self._counts[role]}".encode()).digest()
 
     def stream(self, seed: bytes) -> Stream:
         return Stream(seed, self.scripts.get(seed))
@@ -110,8 +110,8 @@ class Randomness:
     def installed(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for module in ("party", "correlations.source", "correlations.seeds"):
-                place = f"privet.runtime.{module}.fresh_seed"
-                stack.enter_context(mock.patch(place, self.fresh_seed))
+                target = f"privet.runtime.{module}.fresh_seed"
+                stack.enter_context(mock.patch(target, self.fresh_seed))
             for module in ("party", "correlations.source", "correlations.dealer", "runtime"):
                 stack.enter_context(mock.patch(f"privet.runtime.{module}.Prg", self.stream))
             yield
@@ -119,7 +119,7 @@ class Randomness:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a participant put into one message of its own: before masks of others come to it."""
+    """The local parts of one message of a participant, before parts of others are added."""
 
     step: str
     kind: str
@@ -129,24 +129,24 @@ class Shown:
 
 
 class Watched(Party):
-    """A participant that writes down what it shows to the others under masks."""
+    """A participant that records all values that it sends to the others under masks."""
 
     def __init__(self, *arguments: Any) -> None:
         self.shown: list[Shown] = []
         self.draws: dict[str, list[Draw]] = {"shared": [], "private": [], "lasting": []}
         self.revealed: list[tuple[str, RingArray]] = []
-        """Our parts of what was revealed to anybody else, and at which step."""
+        """Local parts of values that were revealed to other participants, with their step."""
         self.announced: list[int] = []
-        """Numbers that all heard, and the dealer."""
+        """Numbers announced to all participants and the dealer."""
         self._inside = 0
         super().__init__(*arguments)
 
-    def _remember(
-        self, name: str, ring: Ring | None, ask: Callable[[], RingArray], *, exact: bool = True
+    def _record(
+        self, name: str, ring: Ring | None, draw: Callable[[], RingArray], *, exact: bool = True
     ) -> RingArray:
         stream = self.stream(name)
         before = len(stream.drawn) if isinstance(stream, Stream) else 0
-        part = ask()
+        part = draw()
         new = stream.drawn[before:] if isinstance(stream, Stream) else []
         drawn = new[0] if len(new) == 1 else None
         if exact and isinstance(stream, Stream):
@@ -156,25 +156,25 @@ class Watched(Party):
         return part
 
     def uniform(self, shape: tuple[int, ...], ring: Ring) -> Share:
-        ask = super().uniform
-        return Share(self._remember("shared", ring, lambda: ask(shape, ring).part), ring)
+        draw = super().uniform
+        return Share(self._record("shared", ring, lambda: draw(shape, ring).part), ring)
 
     def derived(self, shape: tuple[int, ...], ring: Ring) -> Share:
-        ask = super().derived
-        part = self._remember("shared", ring, lambda: ask(shape, ring).part, exact=False)
+        draw = super().derived
+        part = self._record("shared", ring, lambda: draw(shape, ring).part, exact=False)
         return Share(part, ring)
 
     def private(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
-        found = super().private
+        draw = super().private
         if owner != self.index:
-            return found(shape, ring, owner)
-        return self._remember("private", ring, lambda: _sure(found(shape, ring, owner)))
+            return draw(shape, ring, owner)
+        return self._record("private", ring, lambda: _require(draw(shape, ring, owner)))
 
     def persistent_mask(self, shape: tuple[int, ...], ring: Ring, owner: int) -> RingArray | None:
-        found = super().persistent_mask
+        draw = super().persistent_mask
         if owner != self.index:
-            return found(shape, ring, owner)
-        return self._remember("lasting", ring, lambda: _sure(found(shape, ring, owner)))
+            return draw(shape, ring, owner)
+        return self._record("lasting", ring, lambda: _require(draw(shape, ring, owner)))
 
     @property
     def keeps(self) -> bool:
@@ -182,20 +182,20 @@ class Watched(Party):
         return self.index in self._persistent_prgs
 
     def stream(self, name: str) -> Prg | None:
-        """Return the stream `shared`, `private`, `own` or `lasting`, if there is one."""
+        """Return the stream `shared`, `private`, `local` or `lasting`, if there is one."""
         if name == "lasting":
             return next(iter(self._persistent_prgs.get(self.index, [])), None)
-        names = {"shared": "_share_prg", "private": "_private_prg", "own": "_local_prg"}
-        found: Prg | SummedPrg = getattr(self, names.get(name, f"_{name}"))
-        if isinstance(found, SummedPrg):
-            (found,) = found.prgs
-        return found
+        names = {"shared": "_share_prg", "private": "_private_prg", "local": "_local_prg"}
+        prg: Prg | SummedPrg = getattr(self, names[name])
+        if isinstance(prg, SummedPrg):
+            (prg,) = prg.prgs
+        return prg
 
     def permutation(self, length: int, owner: int) -> npt.NDArray[np.intp] | None:
-        found = super().permutation
+        draw = super().permutation
         if owner != self.index:
-            return found(length, owner)
-        return self._remember("private", None, lambda: _sure(found(length, owner)))
+            return draw(length, owner)
+        return self._record("private", None, lambda: _require(draw(length, owner)))
 
     def _show_parts(self, kind: str, parts: Sequence[Array], rings: Sequence[Ring] | None) -> None:
         if not self._inside:
@@ -206,7 +206,7 @@ class Watched(Party):
 
     @contextlib.contextmanager
     def _once(self) -> Iterator[None]:
-        """Openings of several values go through one of them all."""
+        """Ignore nested openings, which one opening of several values consists of."""
         self._inside += 1
         yield
         self._inside -= 1
@@ -214,8 +214,10 @@ class Watched(Party):
     def open(self, *masked: Share) -> tuple[RingArray, ...]:
         hidden = [x for x in masked if not isinstance(x, PublicShare)]
         self._show_parts("open", [x.part for x in hidden], [x.ring for x in hidden])
-        told = [x.ring.reduce_modulus(x.part).copy() for x in masked if isinstance(x, PublicShare)]
-        self.revealed += [(self.step_name, part) for part in told]
+        public = [
+            x.ring.reduce_modulus(x.part).copy() for x in masked if isinstance(x, PublicShare)
+        ]
+        self.revealed += [(self.step_name, part) for part in public]
         with self._once():
             return super().open(*masked)
 
@@ -232,8 +234,8 @@ class Watched(Party):
         note: tuple[Ring, int],
     ) -> tuple[dict[int, RingArray], list[RingArray]]:
         self._show_parts("open", [masked.part], [masked.ring])
-        own = [content for content in notes if content is not None]
-        self._show_parts("note", own, None)
+        local = [content for content in notes if content is not None]
+        self._show_parts("note", local, None)
         with self._once():
             return super().open_to_owners(masked, owners, notes, note)
 
@@ -243,13 +245,13 @@ class Watched(Party):
         return super().reveal(value, recipients, disclosure)
 
     def announce(self, number: int | None, owner: int, disclosure: str) -> int:
-        heard = super().announce(number, owner, disclosure)
-        self.announced.append(heard)
-        return heard
+        announced = super().announce(number, owner, disclosure)
+        self.announced.append(announced)
+        return announced
 
     def reveal_argmax(self, finalists: Share, candidates: ArgmaxCandidates) -> ArgmaxResult:
-        kept = [row for row in candidates.list_rows(self.index) if row]
-        sent = finalists.ring.reduce_modulus(np.delete(finalists.part, kept, axis=0))
+        local_rows = [row for row in candidates.list_rows(self.index) if row]
+        sent = finalists.ring.reduce_modulus(np.delete(finalists.part, local_rows, axis=0))
         self.revealed.append((self.step_name, sent))
         return super().reveal_argmax(finalists, candidates)
 
@@ -260,13 +262,13 @@ class Watched(Party):
         return super().publish(arrays, shapes, ring)
 
 
-def _sure(value: RingArray | None) -> RingArray:
+def _require(value: RingArray | None) -> RingArray:
     assert value is not None
     return value
 
 
 class WatchedChannel(RecordingChannel):
-    """A channel that also keeps what goes to the dealer."""
+    """A channel that also records messages to the dealer."""
 
     def __init__(self, inner: Channel) -> None:
         super().__init__(inner)
@@ -279,13 +281,13 @@ class WatchedChannel(RecordingChannel):
 
 
 class OneByOne(SingleDealer):
-    """A dealer that deals one table after the other, so that its draws have an order."""
+    """A dealer that generates one table after the other, so that its draws have a fixed order."""
 
     map_tables = Runtime.map_tables
 
 
 class RecordingSink(CorrelationSender):
-    """The dealer's way to the participants, with everything written down."""
+    """The dealer's sender; records all messages to participants."""
 
     def __init__(self, inner: CorrelationSender) -> None:
         self._inner = inner
@@ -307,12 +309,12 @@ class RecordingSink(CorrelationSender):
 
 @dataclass
 class Seen:
-    """One participant's side of a session."""
+    """The view of one participant in a session."""
 
     party: Watched | None = None
     result: Any = None
     opened: list[tuple[str, Ring, RingArray]] = field(default_factory=list)
-    """Everything that was opened to it, with its step and ring."""
+    """All values that were opened to it, with step and ring."""
     received: list[Received] = field(default_factory=list)
     from_dealer: list[Received] = field(default_factory=list)
     to_dealer: list[Array] = field(default_factory=list)
@@ -322,19 +324,19 @@ class Seen:
         assert self.party is not None
         return self.party
 
-    letters: list[tuple[str, Ring, RingArray]] = field(default_factory=list)
-    """Every vector that it read from a message, with its step and ring."""
+    vectors: list[tuple[str, Ring, RingArray]] = field(default_factory=list)
+    """All vectors that it decoded from messages, with step and ring."""
 
     def stream(self, name: str) -> Stream:
-        """Return what was drawn from `shared`, `private`, `own` or `lasting`."""
-        found = self.runtime.stream(name)
-        assert isinstance(found, Stream)
-        return found
+        """Return the stream `shared`, `private`, `local` or `lasting`."""
+        stream = self.runtime.stream(name)
+        assert isinstance(stream, Stream)
+        return stream
 
 
 @dataclass
 class Session:
-    """What happened."""
+    """A recorded session."""
 
     program: Program
     inputs: Sequence[Any]
@@ -342,11 +344,11 @@ class Session:
     names: list[str]
     seen: list[Seen]
     dealt: list[tuple[int, RingArray]] = field(default_factory=list)
-    """What the dealer sent, in order, and to whom, but for what everybody starts from."""
+    """The dealer's messages in order, with their recipients, except seeds."""
 
 
 def perform(program: Program, inputs: Sequence[Any], randomness: Randomness | None) -> Session:
-    """Run a program with the randomness that is given, or its own, and write everything down."""
+    """Run a program with the given randomness, or fresh randomness, and record the session."""
     names = [f"party{index + 1}" for index in range(len(inputs))]
     channels = create_memory_channels([*names, DEALER_NAME], peer_timeout=60)
     session = Session(program, inputs, randomness, names, [Seen() for _ in names])
@@ -367,43 +369,43 @@ def perform(program: Program, inputs: Sequence[Any], randomness: Randomness | No
 
     def dealer() -> None:
         with channels[DEALER_NAME] as channel:
-            sink = RecordingSink(LiveSender(channel, names))
-            runtime = OneByOne(len(names), sink)
-            session.dealt = sink.sent
+            sender = RecordingSink(LiveSender(channel, names))
+            runtime = OneByOne(len(names), sender)
+            session.dealt = sender.sent
             program(runtime, None)
             runtime.close()
 
     bodies: dict[str, Callable[[], None]] = {
         name: partial(party, index) for index, name in enumerate(names)
     }
-    read = Payload.decode
+    decode = Payload.decode
 
-    def reading(letter: Payload, message: Array) -> list[RingArray]:
-        found = read(letter, message)
+    def recording_decode(payload: Payload, message: Array) -> list[RingArray]:
+        decoded = decode(payload, message)
         seen = session.seen[names.index(threading.current_thread().name)]
-        vectors = zip(letter.rings, found, strict=True)
-        seen.letters += [(seen.runtime.step_name, ring, vector.copy()) for ring, vector in vectors]
-        return found
+        vectors = zip(payload.rings, decoded, strict=True)
+        seen.vectors += [(seen.runtime.step_name, ring, vector.copy()) for ring, vector in vectors]
+        return decoded
 
     with (
         contextlib.nullcontext() if randomness is None else randomness.installed(),
-        mock.patch.object(Payload, "decode", reading),
+        mock.patch.object(Payload, "decode", recording_decode),
     ):
         run_threads({**bodies, DEALER_NAME: dealer})
     announced = 0
     for seen in session.seen:
-        told = [(array.dtype.name, array.shape) for array in seen.to_dealer]
-        words = told.count(("uint32", (1,)))
-        assert told == [("uint8", (SEED_BYTES,)), *[("uint32", (1,))] * words], (
-            "the dealer is told more than a nonce and what is announced"
+        to_dealer = [(array.dtype.name, array.shape) for array in seen.to_dealer]
+        n_announcements = to_dealer.count(("uint32", (1,)))
+        assert to_dealer == [("uint8", (SEED_BYTES,)), *[("uint32", (1,))] * n_announcements], (
+            "the dealer receives more than a nonce and announcements"
         )
-        announced += words
+        announced += n_announcements
     assert announced == len(session.seen[0].runtime.announced)
     return session
 
 
 def run_threads(bodies: Mapping[str, Callable[[], None]]) -> None:
-    """Run functions side by side, and raise what failed first and did not only lose a peer."""
+    """Run functions in threads, and raise the first error that is not a lost peer."""
     failures: list[BaseException] = []
 
     def guard(body: Callable[[], None]) -> None:
@@ -425,29 +427,29 @@ def run_threads(bodies: Mapping[str, Callable[[], None]]) -> None:
 
 
 class ReplayChannel(Channel):
-    """What one participant received in a session, again; what it sends goes nowhere."""
+    """Replays the messages that one participant received in a session; discards those it sends."""
 
     def __init__(self, name: str, received: Sequence[Received]) -> None:
         super().__init__(name, peer_timeout=1)
-        self._mail: dict[str, list[Array]] = defaultdict(list)
+        self._messages: dict[str, list[Array]] = defaultdict(list)
         for message in received:
-            self._mail[message.peer].append(message.array)
+            self._messages[message.peer].append(message.array)
         self.position: dict[str, int] = defaultdict(int)
 
     @property
     def peers(self) -> tuple[str, ...]:
-        return tuple(self._mail)
+        return tuple(self._messages)
 
     def send(self, peer: str, array: Array, tag: int = 0, stream: int = 0) -> None:
         pass
 
     def receive(self, peer: str, expected: Expected, tag: int = 0, stream: int = 0) -> Array:
-        array = self._mail[peer][self.position[peer]]
+        array = self._messages[peer][self.position[peer]]
         self.position[peer] += 1
         return array.copy()
 
     def has_pending(self, peer: str, stream: int = 0) -> bool:
-        raise AssertionError("nobody asks for that here")
+        raise AssertionError("replayed sessions never poll for messages")
 
     def flush(self) -> None:
         pass

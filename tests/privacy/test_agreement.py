@@ -1,4 +1,4 @@
-"""What participants and the dealer tell each other before the protocol starts, and of their ids."""
+"""The start-up messages and the comparison of ids reveal no more than agreed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from privet.runtime.runtime import Runtime
 from privet.transport.channel import Channel, receive_message
 from privet.transport.memory import create_memory_channels
 from tests.federation.harness import NAMES
-from tests.federation.test_agreement import Said, by_the_dealer, job, statement
+from tests.federation.test_agreement import Statement, dealer_statement, job, statement
 from tests.privacy.explain import check_inverse, explain
 from tests.privacy.stage import Randomness, perform
 from tests.runtime.harness import measured, play
@@ -43,23 +43,23 @@ TOP = (1 << 47) - 1
     "digests",
     [(5, 5), (5, 6), (6, 5), (0, TOP), (TOP, 0), (TOP, TOP), (0, 0, 0), (7, 7, 8), (7, 8, 7, 9)],
 )
-def test_ids_are_the_same_where_digests_are(digests: tuple[int, ...]) -> None:
+def test_ids_match_if_digests_match(digests: tuple[int, ...]) -> None:
     views = play(program, len(digests), numbers(*digests))
     expected = [digest == digests[0] for digest in digests[1:]]
     for view in views:
         assert view.result == expected
-        told = [
+        disclosures = [
             (entry.disclosure, len(entry.recipients), entry.n_elements)
             for entry in view.ledger.entries
         ]
-        assert told == [("whose ids are the same", len(digests), len(digests) - 1)]
+        assert disclosures == [("whose ids are the same", len(digests), len(digests) - 1)]
     assert measured(views) == count_program_cost(program, len(digests), None)
     assert measured(views).rounds == 4
 
 
 @pytest.mark.parametrize(("n", "honest"), [(n, honest) for n in (2, 3, 4) for honest in range(n)])
-def test_other_ids_explain_what_is_seen(n: int, honest: int) -> None:
-    """Whoever differs may differ by anything: not even which digest is the larger one shows."""
+def test_other_ids_explain_the_view(n: int, honest: int) -> None:
+    """The digest that differs can have any other value: not even the larger digest is revealed."""
     digests = [1000] * n
     digests[honest] = 1001
     session = perform(program, numbers(*digests), Randomness("ids"))
@@ -70,19 +70,19 @@ def test_other_ids_explain_what_is_seen(n: int, honest: int) -> None:
 
 
 def test_digests_of_two_runs_do_not_match() -> None:
-    """Nor those of ids in another order, or cut elsewhere."""
+    """Nor do digests of ids in another order, or of the same characters split differently."""
     lists = [["x", "y"], ["y", "x"], ["xy", ""], ["", "xy"]]
-    found = {int(digest_ids(Ids.from_texts(ids), run)) for ids in lists for run in ("a", "b")}
-    assert len(found) == 8
-    assert max(found) <= TOP
+    digests = {int(digest_ids(Ids.from_texts(ids), run)) for ids in lists for run in ("a", "b")}
+    assert len(digests) == 8
+    assert max(digests) <= TOP
 
 
-def test_what_the_dealer_is_not_told(job: Job) -> None:
-    """The names of features."""
+def test_dealer_learns_no_feature_names(job: Job) -> None:
+    """The dealer receives only the number of features."""
     channels = create_memory_channels([*NAMES, "dealer"])
     said = [statement(job, features=["salary"]), statement(job, features=["pension"])]
 
-    def state(channel: Channel, stated: Said) -> None:
+    def state(channel: Channel, stated: Statement) -> None:
         with contextlib.suppress(PeerError):  # the dealer does not go on
             exchange_summaries(channel, job, exchange_proposals(channel, job, stated[0]), stated[1])
 
@@ -92,12 +92,12 @@ def test_what_the_dealer_is_not_told(job: Job) -> None:
     ]
     for thread in threads:
         thread.start()
-    exchange_proposals(channels["dealer"], job, by_the_dealer(job)[0])
+    exchange_proposals(channels["dealer"], job, dealer_statement(job)[0])
     for name in NAMES:
-        told = receive_message(channels["dealer"], name)
-        assert b'"n_features":1' in told
-        assert b"salary" not in told
-        assert b"pension" not in told
+        message = receive_message(channels["dealer"], name)
+        assert b'"n_features":1' in message
+        assert b"salary" not in message
+        assert b"pension" not in message
     channels["dealer"].abort()
     for thread in threads:
         thread.join(20)

@@ -1,4 +1,4 @@
-"""Alignment: what the dealer and the others learn by it, and that a dealer cannot cheat."""
+"""Alignment: the views of the dealer and of other participants, and dealers that cheat."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ COMMON = [f"c{k}" for k in range(200)]
 HASHING = ("privet.data.id_hashing", "privet.data.id_hashing")
 
 
-def own(name: str, count: int) -> list[str]:
+def make_ids(name: str, count: int) -> list[str]:
     return [f"{name} {k}" for k in range(count)]
 
 
-def mixed(ids: list[str], seed: int) -> list[str]:
+def shuffle(ids: list[str], seed: int) -> list[str]:
     return [ids[k] for k in np.random.default_rng(seed).permutation(len(ids))]
 
 
-def rows_of(n: int, alone: int = 100) -> list[list[str]]:
-    """Return n lists with 200 ids in common, some that two have, and each with some of its own."""
-    pairs = [own(f"{k} and next", 20) for k in range(n)]
+def make_lists(n: int, unique: int = 100) -> list[list[str]]:
+    """Return n lists with 200 common ids, some ids that two lists contain, and unique ids."""
+    pairs = [make_ids(f"{k} and next", 20) for k in range(n)]
     shared = [pairs[k] + pairs[k - 1] if n > 2 else [] for k in range(n)]
-    return [mixed(COMMON + shared[k] + own(f"p{k}", alone + 10 * k), k) for k in range(n)]
+    return [shuffle(COMMON + shared[k] + make_ids(f"p{k}", unique + 10 * k), k) for k in range(n)]
 
 
 def checked(stage: Stage) -> Stage:
@@ -53,7 +53,7 @@ def checked(stage: Stage) -> Stage:
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Stage]:
+def perform_alignment(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Stage]:
     def play(job: Job, ids: list[list[str]], **options: Any) -> Stage:
         return perform(job, ids, monkeypatch, **options)
 
@@ -61,19 +61,21 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Stage]:
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
-def test_all_find_the_same_rows_in_the_same_order(n: int, played: Callable[..., Stage]) -> None:
-    ids = rows_of(n)
-    stage = checked(played(job_of(n), ids))
+def test_all_participants_find_the_same_rows_in_the_same_order(
+    n: int, perform_alignment: Callable[..., Stage]
+) -> None:
+    ids = make_lists(n)
+    stage = checked(perform_alignment(job_of(n), ids))
     found = [[ids[k][row] for row in stage.rows[f"p{k}"]] for k in range(n)]
     assert sorted(found[0]) == sorted(COMMON)
     assert all(each == found[0] for each in found)
     assert stage.counted == len(COMMON)
 
 
-def test_the_dealer_gets_sorted_tags_and_nothing_else(played: Callable[..., Stage]) -> None:
-    """A number, how many there are, and these; which are uniform."""
-    ids = rows_of(3, alone=5000)
-    stage = checked(played(job_of(3), ids))
+def test_dealer_receives_only_sorted_tags(perform_alignment: Callable[..., Stage]) -> None:
+    """It receives the number of tags, and the tags, which are uniform."""
+    ids = make_lists(3, unique=5000)
+    stage = checked(perform_alignment(job_of(3), ids))
     for k, each in enumerate(ids):
         tags = stage.tags(f"p{k}")
         assert len(tags) == 2 * (len(each) + N_DUMMIES)
@@ -82,35 +84,37 @@ def test_the_dealer_gets_sorted_tags_and_nothing_else(played: Callable[..., Stag
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
-def test_other_ids_explain_what_the_dealer_sees(
-    n: int, played: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+def test_other_ids_explain_the_view_of_the_dealer(
+    n: int, perform_alignment: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To whoever has not got the key, the hash is a random function. With another such function,
-    other ids, in another order, with the same sizes and overlaps, give the same bytes.
+    """Without the key the hash is a random function.
+
+    With another such function, other ids in another order, with the same sizes and overlaps, give
+    the same bytes.
     """
-    ids = rows_of(n)
+    ids = make_lists(n)
     others = {
         text: f"{hash(text) % 10**9} {k}" for k, text in enumerate({i for e in ids for i in e})
     }
-    meant = {new: old for old, new in others.items()}
+    originals = {new: old for old, new in others.items()}
 
     def random_function(texts: list[bytes], key: bytes, kind: bytes) -> bytes:
-        found = (meant.get(text.decode(errors="replace"), text) for text in texts)
-        encoded = (text.encode() if isinstance(text, str) else text for text in found)
+        mapped = (originals.get(text.decode(errors="replace"), text) for text in texts)
+        encoded = (text.encode() if isinstance(text, str) else text for text in mapped)
         return b"".join(hashlib.sha256(kind + text).digest()[:24] for text in encoded)
 
     for module in HASHING:
         monkeypatch.setattr(f"{module}.hash_texts", random_function)
-    first = checked(played(job_of(n), ids, seed="explained"))
-    changed = [mixed([others[text] for text in each], 17) for each in ids]
-    second = checked(played(job_of(n), changed, seed="explained"))
+    first = checked(perform_alignment(job_of(n), ids, seed="explained"))
+    changed = [shuffle([others[text] for text in each], 17) for each in ids]
+    second = checked(perform_alignment(job_of(n), changed, seed="explained"))
     assert first.seen_by(DEALER_NAME) == second.seen_by(DEALER_NAME)
 
 
-def test_the_dealer_sees_no_order(played: Callable[..., Stage]) -> None:
-    """By order numbers, which it does not get; and by no function of a row's tags, either."""
-    ids = rows_of(2)
-    stage = checked(played(job_of(2), ids))
+def test_dealer_learns_no_row_order(perform_alignment: Callable[..., Stage]) -> None:
+    """It receives no order numbers, and no function of a row's tags correlates with the order."""
+    ids = make_lists(2)
+    stage = checked(perform_alignment(job_of(2), ids))
     for name, each in stage.lists.items():
         assert not np.isin(each.order_numbers, stage.tags(name)).any()
         pairs = np.empty((len(each.order_numbers), 2), np.uint64)
@@ -118,37 +122,38 @@ def test_the_dealer_sees_no_order(played: Callable[..., Stage]) -> None:
             pairs[row] = stage.tags(name)[stage.entries(name, row)]
         rows = stage.rows[name]
         for key in (pairs[:, 0], pairs[:, 1], pairs[:, 0] ^ pairs[:, 1], pairs.sum(axis=1)):
-            apart = np.corrcoef(np.argsort(np.argsort(key[rows])), np.arange(len(rows)))[0, 1]
-            assert abs(apart) < 0.5  # seven standard deviations of a random order
+            ranks = np.argsort(np.argsort(key[rows]))
+            correlation = np.corrcoef(ranks, np.arange(len(rows)))[0, 1]
+            assert abs(correlation) < 0.5  # seven standard deviations of a random order
 
 
 @pytest.mark.parametrize("n", [2, 3])
 def test_tags_of_two_alignments_have_nothing_in_common(
-    n: int, played: Callable[..., Stage]
+    n: int, perform_alignment: Callable[..., Stage]
 ) -> None:
-    stages = [checked(played(job_of(n), rows_of(n))) for _ in range(2)]
+    stages = [checked(perform_alignment(job_of(n), make_lists(n))) for _ in range(2)]
     for k in range(n):
         one, other = (stage.tags(f"p{k}") for stage in stages)
         assert len(one) == len(other)
         assert not np.isin(one, other).any()
         assert not np.isin(one, stages[1].tags(f"p{(k + 1) % n}")).any()
     first, second = (stage.rows["p0"].tolist() for stage in stages)
-    assert first != second  # and no order
+    assert first != second  # neither have the orders
 
 
-def test_the_key_is_the_participants_alone(
-    played: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+def test_dealer_never_receives_the_key(
+    perform_alignment: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each one's part goes to all other participants; no part, nor the key, to the dealer."""
+    """Each participant sends its part to all others; the dealer receives neither parts nor key."""
     keys: list[bytes] = []
-    draw = psi.agree_on_key
+    agree = psi.agree_on_key
 
-    def drawing(*arguments: Any) -> bytes:
-        keys.append(draw(*arguments))
+    def recording_agree(*arguments: Any) -> bytes:
+        keys.append(agree(*arguments))
         return keys[-1]
 
-    monkeypatch.setattr(psi, "agree_on_key", drawing)
-    stage = checked(played(job_of(3), rows_of(3)))
+    monkeypatch.setattr(psi, "agree_on_key", recording_agree)
+    stage = checked(perform_alignment(job_of(3), make_lists(3)))
     assert len(set(keys)) == 1
     assert len(keys) == 3
     parts = set()
@@ -160,60 +165,61 @@ def test_the_key_is_the_participants_alone(
                 assert first.nbytes == 32
                 parts.add(first.tobytes())
     assert len(parts) == 3
-    told = b"".join(content for _, _, content in stage.seen_by(DEALER_NAME))
-    assert not [secret for secret in (*parts, *keys) if secret in told]
-    # Nor anything but tags: these are hashes, and there is nothing else.
-    sizes = [array.dtype for _, array in stage.received[DEALER_NAME]]
-    assert set(sizes) == {np.dtype(np.uint64)}
-    checked(played(job_of(3), rows_of(3)))
+    to_dealer = b"".join(content for _, _, content in stage.seen_by(DEALER_NAME))
+    assert not [secret for secret in (*parts, *keys) if secret in to_dealer]
+    # The dealer receives only tags, which are hashes.
+    assert {array.dtype for _, array in stage.received[DEALER_NAME]} == {np.dtype(np.uint64)}
+    checked(perform_alignment(job_of(3), make_lists(3)))
     assert keys[3] not in keys[:3]
 
 
-def test_every_part_makes_the_key(
-    played: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+def test_key_depends_on_every_part(
+    perform_alignment: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even all others together choose it."""
+    """All participants but one cannot choose the key together."""
     keys: dict[str, bytes] = {}
-    draw, changes = psi.agree_on_key, [""]
+    agree, changed = psi.agree_on_key, [""]
 
-    def drawing(channel: Any, job: Job) -> bytes:
-        keys[changes[0]] = draw(channel, job)
-        return keys[changes[0]]
+    def recording_agree(channel: Any, job: Job) -> bytes:
+        keys[changed[0]] = agree(channel, job)
+        return keys[changed[0]]
 
-    def tokens(size: int) -> bytes:
+    def token_bytes(size: int) -> bytes:
         name = threading.current_thread().name
-        return hashlib.shake_256(f"{name} {name == changes[0]}".encode()).digest(size)
+        return hashlib.shake_256(f"{name} {name == changed[0]}".encode()).digest(size)
 
-    monkeypatch.setattr(psi, "agree_on_key", drawing)
-    monkeypatch.setattr("privet.federation.alignment.psi.secrets.token_bytes", tokens)
+    monkeypatch.setattr(psi, "agree_on_key", recording_agree)
+    monkeypatch.setattr("privet.federation.alignment.psi.secrets.token_bytes", token_bytes)
     for name in ("", "p0", "p1", "p2"):
-        changes[0] = name
-        checked(played(job_of(3), [COMMON[:3]] * 3))
+        changed[0] = name
+        checked(perform_alignment(job_of(3), [COMMON[:3]] * 3))
     assert len(set(keys.values())) == 4
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
 @pytest.mark.parametrize("changed", [0, 1])
-def test_what_only_some_have_shows_to_no_other_participant(
-    n: int, changed: int, played: Callable[..., Stage]
+def test_other_participants_learn_only_common_ids(
+    n: int, changed: int, perform_alignment: Callable[..., Stage]
 ) -> None:
-    """With other ids, and another number of them, all others receive the same bytes."""
-    job, ids = job_of(n), rows_of(n)
-    first = checked(played(job, ids, seed="same"))
-    for alone in (own("others", 110), own("more", 333), []):
-        other = [*ids]
-        # Not even whether two of three have something in common with each other.
-        another = own(f"p{(changed + 2) % n}", 50) if n > 2 else []
-        other[changed] = mixed(COMMON + alone + another, 5)
-        second = checked(played(job, other, seed="same"))
+    """If a participant has other ids, or more, all other participants receive the same bytes."""
+    job, ids = job_of(n), make_lists(n)
+    first = checked(perform_alignment(job, ids, seed="same"))
+    for unique in (make_ids("others", 110), make_ids("more", 333), []):
+        lists = [*ids]
+        # With three participants, ids that only two of them have are not revealed, either.
+        in_two_lists = make_ids(f"p{(changed + 2) % n}", 50) if n > 2 else []
+        lists[changed] = shuffle(COMMON + unique + in_two_lists, 5)
+        second = checked(perform_alignment(job, lists, seed="same"))
         for name in job.party_names:
             if name != f"p{changed}":
                 assert second.seen_by(name) == first.seen_by(name), name
                 assert second.rows[name].tolist() == first.rows[name].tolist()
 
 
-def test_whole_sessions_show_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many rows a participant has is nothing that others are told."""
+def test_whole_sessions_reveal_no_row_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages to a participant have the same shapes if another participant has more rows."""
     local = prepare(tmp_path, tables=1)
     align(local)
     shapes = []
@@ -228,26 +234,26 @@ def test_whole_sessions_show_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def shapes_received_by(
     local: LocalFederation, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, list[tuple[int, ...]]]:
-    found: dict[str, list[tuple[int, ...]]] = {"bank": [], DEALER_NAME: []}
+    shapes: dict[str, list[tuple[int, ...]]] = {"bank": [], DEALER_NAME: []}
     receive = SocketChannel.receive
 
-    def receiving(self: SocketChannel, peer: str, *arguments: Any) -> Any:
+    def recording_receive(self: SocketChannel, peer: str, *arguments: Any) -> Any:
         array = receive(self, peer, *arguments)
         if self.name == name:
-            found[peer].append(array.shape)
+            shapes[peer].append(array.shape)
         return array
 
     with monkeypatch.context() as patch:
-        patch.setattr(SocketChannel, "receive", receiving)
+        patch.setattr(SocketChannel, "receive", recording_receive)
         run(local, "align").checked()
-    return found
+    return shapes
 
 
-def test_padded_lists_show_no_sizes(played: Callable[..., Stage]) -> None:
+def test_padded_lists_hide_row_counts(perform_alignment: Callable[..., Stage]) -> None:
     job = job_of(3, padded=1000)
     sizes = set()
-    for alone in (10, 200):
-        stage = checked(played(job, rows_of(3, alone)))
+    for unique in (10, 200):
+        stage = checked(perform_alignment(job, make_lists(3, unique)))
         sizes |= {len(stage.tags(name)) for name in job.party_names}
         for name in job.party_names:
             assert unfair(Group(("alignment",), Z64, stage.tags(name))) == []
@@ -259,7 +265,7 @@ def row_of(stage: Stage, name: str, ids: list[list[str]], text: str) -> list[int
     return stage.entries(name, ids[stage.job.party_names.index(name)].index(text))
 
 
-IDS = rows_of(3)
+IDS = make_lists(3)
 
 
 def one_tag_everywhere(stage: Stage, name: str, marks: BoolArray) -> BoolArray:
@@ -278,7 +284,7 @@ def one_id_at_one(stage: Stage, name: str, marks: BoolArray) -> BoolArray:
 
 
 def another_id_at_each(stage: Stage, name: str, marks: BoolArray) -> BoolArray:
-    """As many at all, and none of them a half."""
+    """Leave out as many ids at each participant, with both tags."""
     marks[row_of(stage, name, IDS, f"c{name[1]}")] = False
     return marks
 
@@ -313,10 +319,10 @@ def everything_marked(stage: Stage, name: str, marks: BoolArray) -> BoolArray:
     return np.ones_like(marks)
 
 
-def something_that_pads(stage: Stage, name: str, marks: BoolArray) -> BoolArray:
-    place = stage.lists[name]._positions
-    padding = np.flatnonzero(place // 2 >= len(IDS[int(name[1])]) + N_DUMMIES)
-    marks[padding[:2]] = True
+def padding(stage: Stage, name: str, marks: BoolArray) -> BoolArray:
+    positions = stage.lists[name]._positions
+    entries = np.flatnonzero(positions // 2 >= len(IDS[int(name[1])]) + N_DUMMIES)
+    marks[entries[:2]] = True
     return marks
 
 
@@ -331,14 +337,16 @@ CHEATS: dict[Any, str] = {
     one_more_id: "told p. other rows than us",
     one_id_that_two_have: "told p. other rows than us",
     everything_marked: "told p. other rows than us|marked one|marked .* that nobody else can have",
-    something_that_pads: "marked 2 entries that nobody else can have",
+    padding: "marked 2 entries that nobody else can have",
 }
 
 
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.__name__)
-def test_a_dealer_that_cheats_is_named_by_all(cheat: Any, played: Callable[..., Stage]) -> None:
-    padded = 1000 if cheat is something_that_pads else None
-    stage = played(job_of(3, padded=padded), IDS, cheat=cheat)
+def test_cheating_dealer_is_detected_by_all_participants(
+    cheat: Any, perform_alignment: Callable[..., Stage]
+) -> None:
+    padded = 1000 if cheat is padding else None
+    stage = perform_alignment(job_of(3, padded=padded), IDS, cheat=cheat)
     assert sorted(stage.rows) == []
     for name in stage.job.party_names:
         error = stage.errors[name]
@@ -348,49 +356,51 @@ def test_a_dealer_that_cheats_is_named_by_all(cheat: Any, played: Callable[..., 
         assert "align again; if it does it again, have another dealer" in str(error)
 
 
-def test_a_dealer_must_guess_which_tags_are_of_one_id(played: Callable[..., Stage]) -> None:
-    """Of 400 common tags and 128 of dummies, a guess of two is right once in 527 times."""
-    drawn = np.random.default_rng(3)
+def test_dealer_must_guess_which_tags_belong_to_one_id(
+    perform_alignment: Callable[..., Stage],
+) -> None:
+    """With 400 common tags and 128 of dummies, a guess of two is correct once in 527 times."""
+    rng = np.random.default_rng(3)
     for _ in range(20):
-        # By the rank among the common tags, which is the same at all.
-        first, second = drawn.choice(2 * (len(COMMON) + N_DUMMIES), 2, replace=False)
+        # Ranks among the common tags are the same at all participants.
+        first, second = rng.choice(2 * (len(COMMON) + N_DUMMIES), 2, replace=False)
 
         def guess(stage: Stage, name: str, marks: BoolArray) -> BoolArray:
             marks[np.flatnonzero(marks)[[first, second]]] = False  # noqa: B023
             return marks
 
-        stage = played(job_of(3), IDS, cheat=guess)
+        stage = perform_alignment(job_of(3), IDS, cheat=guess)
         assert sorted(stage.rows) == []
         assert {getattr(stage.errors[name], "peer", "") for name in stage.job.party_names} == {
             DEALER_NAME
         }
 
 
-def test_what_a_right_guess_would_do(played: Callable[..., Stage]) -> None:
-    """It is not found out: an id less, at all. So it is what guessing must be hard for."""
+def test_correct_guess_removes_an_id_undetected(perform_alignment: Callable[..., Stage]) -> None:
+    """All participants lose an id, which no check detects. Therefore guessing must be hard."""
 
-    def left_out(stage: Stage, name: str, marks: BoolArray) -> BoolArray:
+    def leave_out(stage: Stage, name: str, marks: BoolArray) -> BoolArray:
         marks[row_of(stage, name, IDS, "c7")] = False
         return marks
 
-    stage = checked(played(job_of(3), IDS, cheat=left_out))
+    stage = checked(perform_alignment(job_of(3), IDS, cheat=leave_out))
     assert {len(rows) for rows in stage.rows.values()} == {len(COMMON) - 1}
 
 
-def test_two_of_one_s_tags_that_are_the_same(
-    played: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+def test_tag_collision_raises_data_error(
+    perform_alignment: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By chance, in 64 bits: about once in 10^5 alignments of ten million ids."""
+    """Tags of 64 bits collide in about one of 10^5 alignments of ten million ids."""
 
-    def coarse(texts: list[bytes], key: bytes, kind: bytes) -> bytes:
+    def colliding_hash(texts: list[bytes], key: bytes, kind: bytes) -> bytes:
         digest = bytearray(hash_texts(texts, key, kind))
         if kind == b"privet id":
-            digest[24:32] = digest[:8]  # the second one's first tag is the first one's
+            digest[24:32] = digest[:8]  # the first tag of the second id is that of the first
         return bytes(digest)
 
     for module in HASHING:
-        monkeypatch.setattr(f"{module}.hash_texts", coarse)
-    stage = played(job_of(2), [["a", "b"], ["b", "a"]])
+        monkeypatch.setattr(f"{module}.hash_texts", colliding_hash)
+    stage = perform_alignment(job_of(2), [["a", "b"], ["b", "a"]])
     for name in stage.job.party_names:
         assert isinstance(stage.errors[name], DataError)
         assert "are the same number, by chance: nothing is wrong, start again" in str(
@@ -398,18 +408,18 @@ def test_two_of_one_s_tags_that_are_the_same(
         )
 
 
-def test_whoever_tells_two_others_different_parts_of_the_key(
-    played: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+def test_inconsistent_key_parts_are_detected(
+    perform_alignment: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would make the dealer look dishonest."""
+    """A participant that sends two others different parts would make the dealer look dishonest."""
 
-    def swapped(channel: Any, content: dict[str, bytes]) -> dict[str, bytes]:
+    def inconsistent_exchange(channel: Any, content: dict[str, bytes]) -> dict[str, bytes]:
         if channel.name == "p0" and len(content["p2"]) == 32:
             content = {**content, "p2": bytes(32)}
         return exchange_messages(channel, content)
 
-    monkeypatch.setattr(psi, "exchange_messages", swapped)
-    stage = played(job_of(3), IDS)
+    monkeypatch.setattr(psi, "exchange_messages", inconsistent_exchange)
+    stage = perform_alignment(job_of(3), IDS)
     for name in stage.job.party_names:
         error = stage.errors[name]
         assert isinstance(error, DisagreementError), error

@@ -1,6 +1,6 @@
-"""What n - 1 participants see together is explained by other data of the one they do not control.
+"""Other data of the honest participant explain the joint view of all other participants.
 
-`tests/privacy/explain.py` says what that means, and `docs/privacy.md` what it proves.
+`tests/privacy/explain.py` defines the method, and `docs/privacy.md` says what it proves.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from tests.privacy.stage import Randomness, perform
 
 ROLES = [(n, honest) for n in (2, 3, 4) for honest in range(n)]
 TRAINED = [pytest.param(*role, marks=[pytest.mark.slow] if role[0] == 4 else []) for role in ROLES]
-"""Trainings of four take long, and show what those of three do."""
+"""Training with four participants takes long, and covers the same code as with three."""
 TASKS: list[str] = ["regression", "classification"]
 ALL_TASKS: list[str] = [*TASKS, THREE]
 
 
 @pytest.fixture(params=["all-to-all", "in-slices"])
 def openings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways in which openings travel, whatever their size."""
+    """Send openings all-to-all and in slices, independently of their size."""
     if request.param == "in-slices":
         monkeypatch.setattr("privet.runtime.opening.DEFAULT_ALL_TO_ALL_BYTES", 0)
 
 
 def changed(*changes: Callable[[TrainingData], TrainingData]) -> Callable[[Any], Any]:
     def change(data: tuple[TrainingData, Any]) -> tuple[TrainingData, Any]:
-        own, state = data
-        for each in changes:
-            own = each(own)
-        return own, state
+        local, state = data
+        for apply in changes:
+            local = apply(local)
+        return local, state
 
     return change
 
@@ -62,15 +62,15 @@ def changed(*changes: Callable[[TrainingData], TrainingData]) -> Callable[[Any],
 @pytest.mark.usefixtures("openings")
 @pytest.mark.parametrize(("protocol", "classes"), [("masked", 2), ("masked", 3), ("paper", 2)])
 @pytest.mark.parametrize(("n", "honest"), ROLES)
-@pytest.mark.parametrize("whose", ["honest", "another"])
-def test_prediction(protocol: str, classes: int, n: int, honest: int, whose: str) -> None:
-    """Every outcome of the honest participant's tests turned round, and other leaf values."""
-    recipient = honest if whose == "honest" else (honest + 1) % n
+@pytest.mark.parametrize("recipient_kind", ["honest", "another"])
+def test_prediction(protocol: str, classes: int, n: int, honest: int, recipient_kind: str) -> None:
+    """Flip every outcome of the honest participant's splits, and change leaf values."""
+    recipient = honest if recipient_kind == "honest" else (honest + 1) % n
     program, data = prediction(protocol, n, honest, recipient, classes=classes)
     session = perform(program, data, Randomness("prediction"))
     part, batches = data[honest]
     other = other_leaves(part)
-    if recipient == honest:  # nobody else has an output, so the predictions may differ, too
+    if recipient == honest:  # no other participant has an output, so predictions can differ
         other = replace(part, leaf_shares=part.leaf_shares[..., ::-1].copy())
     found = explain(session, honest, (other, [-x for x in batches]))
     predictions = [s.seen[recipient].result[0] for s in (session, found)]
@@ -83,7 +83,7 @@ def test_prediction(protocol: str, classes: int, n: int, honest: int, whose: str
 @pytest.mark.parametrize(("n", "honest"), ROLES)
 @pytest.mark.parametrize("by", ["feature", "participant"])
 def test_explained_prediction(by: ExplainBy, classes: int, n: int, honest: int) -> None:
-    """As above, explained: by participant, each feature of the honest one adds something else."""
+    """As above with contributions; by participant, single features have other contributions."""
     recipient = (honest + 1) % n
     program, data = prediction("masked", n, honest, recipient, classes=classes, explain=by)
     session = perform(program, data, Randomness("explained"))
@@ -99,25 +99,24 @@ def test_explained_prediction(by: ExplainBy, classes: int, n: int, honest: int) 
 
 
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (3, 1)])
-def test_an_honest_recipient_of_explanations(n: int, honest: int) -> None:
-    """Nobody else has an output, so contributions may differ, too."""
+def test_explained_prediction_for_honest_recipient(n: int, honest: int) -> None:
+    """No other participant has an output, so contributions can differ."""
     program, data = prediction("masked", n, honest, honest, explain="feature")
     session = perform(program, data, Randomness("explained"))
     part, batches = data[honest]
     assert part.explanation is not None
-    turned = replace(
+    mirrored = replace(
         part.explanation, contributions=part.explanation.contributions[..., ::-1].copy()
     )
-    found = explain(session, honest, (replace(part, explanation=turned), [-x for x in batches]))
+    found = explain(session, honest, (replace(part, explanation=mirrored), [-x for x in batches]))
     first, second = (s.seen[honest].result[0].explanation for s in (session, found))
     assert not np.array_equal(first.contributions, second.contributions)
 
 
 @pytest.mark.parametrize("protocol", ["masked", "paper"])
 @pytest.mark.parametrize("honest", [0, 1, 2])
-def test_batches_of_a_service(protocol: str, honest: int) -> None:
-    """Several batches in one session, the same rows among them: what was asked before tells
-    nothing, and asking again does not either."""
+def test_service_batches(protocol: str, honest: int) -> None:
+    """Several batches in one session: neither earlier nor repeated requests reveal anything."""
     recipient = (honest + 1) % 3
     program, data = prediction(protocol, 3, honest, recipient, sizes=(5, 1, 9, 5))
     for _, batches in data:
@@ -132,7 +131,7 @@ def test_batches_of_a_service(protocol: str, honest: int) -> None:
 @pytest.mark.parametrize("n", [2, 3, 4])
 @pytest.mark.parametrize("task", ALL_TASKS)
 def test_training_with_other_labels(task: str, n: int) -> None:
-    """The label turned round, and with it every leaf value and every gradient."""
+    """Negate the label, and with it every leaf value and every gradient."""
     program, data = training("masked", task, n, n - 1)
     session = perform(program, data, Randomness("labels"))
     found = explain(session, n - 1, changed(other_label, twins)(data[-1]))
@@ -140,7 +139,7 @@ def test_training_with_other_labels(task: str, n: int) -> None:
         np.add.reduce([seen.result.part.leaf_shares for seen in s.seen], dtype=np.uint32)
         for s in (session, found)
     ]
-    # Those of the class before, or of the other sign.
+    # The values of the class before, or of the opposite sign.
     expected = np.roll(values[0], 1, axis=1) if task == THREE else -values[0]
     assert (np.abs((values[1] - expected).view(np.int32)) <= 8 * n).all()
     check_inverse(session, found, n - 1)
@@ -149,9 +148,11 @@ def test_training_with_other_labels(task: str, n: int) -> None:
 @pytest.mark.parametrize(("n", "honest"), TRAINED)
 @pytest.mark.parametrize("task", ALL_TASKS)
 def test_training_with_weights(task: str, n: int, honest: int) -> None:
-    """Other columns; and, of the label's holder, other weights."""
-    terms: dict[str, Any] = {"reveal_loss": honest != n - 1}  # which depends on the weights
-    program, data = training("masked", task, n, honest, tables=1, weighted=True, **terms)
+    """Change columns and, of the label holder, also weights."""
+    reveal_loss = honest != n - 1  # the loss depends on the weights
+    program, data = training(
+        "masked", task, n, honest, tables=1, weighted=True, reveal_loss=reveal_loss
+    )
     session = perform(program, data, Randomness("weights"))
     changes = [twins, mirror]
     if honest == n - 1:
@@ -164,21 +165,21 @@ def test_training_with_weights(task: str, n: int, honest: int) -> None:
 @pytest.mark.parametrize(("n", "honest"), TRAINED)
 @pytest.mark.parametrize("task", ALL_TASKS)
 def test_training_with_other_features(task: str, n: int, honest: int) -> None:
-    """Other rows, and other buckets of the tests: the columns of twins, exchanged and mirrored."""
+    """Change rows and the buckets of splits: exchange the columns of twins, and mirror columns."""
     program, data = training("masked", task, n, honest)
     session = perform(program, data, Randomness("training"))
     other = changed(twins, mirror)(data[honest])
     found = explain(session, honest, other)
-    tested = session.seen[honest].result.part.feature // 2 == honest
-    assert tested.any(), "the honest participant's tests must be among those chosen"
-    before, after = (s.seen[honest].result.part.bucket[tested] for s in (session, found))
+    is_local = session.seen[honest].result.part.feature // 2 == honest
+    assert is_local.any(), "the honest participant's splits must be among the chosen ones"
+    before, after = (s.seen[honest].result.part.bucket[is_local] for s in (session, found))
     assert (before + after == 2).all()  # the other side of the same cut
 
 
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1)])
 @pytest.mark.parametrize("task", TASKS)
-def test_training_with_numbers_of_cuts_told(task: str, n: int, honest: int) -> None:
-    """All know that the columns of noise have two values, and no more."""
+def test_training_with_disclosed_cut_counts(task: str, n: int, honest: int) -> None:
+    """It is public that noise columns have two values."""
     program, data = training("masked", task, n, honest, ragged=True)
     assert program.plan.cut_counts == (3, 1) * n
     session = perform(program, data, Randomness("ragged"))
@@ -221,11 +222,10 @@ def test_a_changed_bucket_is_published_under_other_masks(
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (3, 2)])
 @pytest.mark.parametrize("task", ALL_TASKS)
 def test_training_of_many_tables_and_levels(task: str, n: int, honest: int) -> None:
-    """What a small training leaves out: levels of several nodes, later tables, and tournaments of
-    two stages."""
-    shapes: list[dict[str, Any]] = [{"tables": 1, "depth": 3}, {"tables": 5, "depth": 1}]
-    for shape in shapes:
-        program, data = training("masked", task, n, honest, **shape)
+    """Cover levels of several nodes, later tables, and an argmax of several stages."""
+    sizes: list[dict[str, Any]] = [{"tables": 1, "depth": 3}, {"tables": 5, "depth": 1}]
+    for size in sizes:
+        program, data = training("masked", task, n, honest, **size)
         with two_stages():
             session = perform(program, data, Randomness("large"))
             explain(session, honest, changed(twins, mirror)(data[honest]))
@@ -233,8 +233,8 @@ def test_training_of_many_tables_and_levels(task: str, n: int, honest: int) -> N
 
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (3, 2)])
 @pytest.mark.parametrize("task", ALL_TASKS)
-def test_training_with_sides_that_do_not_count(task: str, n: int, honest: int) -> None:
-    """Of the root, too: which they are follows from sums, and these are those of twins."""
+def test_training_with_min_child_weight(task: str, n: int, honest: int) -> None:
+    """Small sides, also of the root, follow from sums, which are the same for twins."""
     program, data = training("masked", task, n, honest, chosen={"min_child_weight": 3.0})
     session = perform(program, data, Randomness("least"))
     explain(session, honest, changed(twins, mirror)(data[honest]))
@@ -242,8 +242,8 @@ def test_training_with_sides_that_do_not_count(task: str, n: int, honest: int) -
 
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1)])
 @pytest.mark.parametrize("task", ALL_TASKS)
-def test_training_with_levels_that_test_nothing(task: str, n: int, honest: int) -> None:
-    """What a test must gain is the label holder's alone to add, in a regression."""
+def test_training_with_min_gain(task: str, n: int, honest: int) -> None:
+    """In a regression, only the label holder provides the least gain."""
     program, data = training("masked", task, n, honest, chosen={"min_gain": 2.0})
     session = perform(program, data, Randomness("gain"))
     explain(session, honest, changed(twins)(data[honest]))
@@ -252,8 +252,7 @@ def test_training_with_levels_that_test_nothing(task: str, n: int, honest: int) 
 @pytest.mark.parametrize(("n", "honest", "sign"), [(2, 0, -1), (3, 2, 1)])
 @pytest.mark.parametrize("task", TASKS)
 def test_training_with_constraints(task: str, n: int, honest: int, sign: int) -> None:
-    """On all columns but one: which nodes and leaves are in the wrong order follows from sums, and
-    these are those of twins."""
+    """All columns but one are constrained: orders follow from sums, the same for twins."""
     signs = tuple(0 if j == 2 * honest else sign for j in range(2 * n))
     program, data = training("masked", task, n, honest, monotone=signs)
     session = perform(program, data, Randomness("order"))
@@ -265,32 +264,31 @@ def test_training_with_constraints(task: str, n: int, honest: int, sign: int) ->
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (3, 1)])
 @pytest.mark.parametrize("task", TASKS)
 def test_training_with_constraints_on_other_buckets(task: str, n: int, honest: int) -> None:
-    """Where others' columns are constrained, ours may be turned round, too."""
+    """If only columns of others are constrained, those of the honest one can be mirrored."""
     signs = tuple(0 if j // 2 == honest else 1 for j in range(2 * n))
     program, data = training("masked", task, n, honest, depth=3, monotone=signs)
     session = perform(program, data, Randomness("order"))
     explain(session, honest, changed(twins, mirror)(data[honest]))
 
 
-DRAWS = {"subsample": 0.6, "colsample": 0.7}
+SAMPLING = {"subsample": 0.6, "colsample": 0.7}
 
 
 @pytest.mark.usefixtures("openings")
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1), (3, 2)])
 @pytest.mark.parametrize("task", ALL_TASKS)
-def test_training_on_what_is_drawn(task: str, n: int, honest: int) -> None:
-    """Columns turned round, and the label: a table that leaves out one of two twins tells them
-    apart, so they are not exchanged."""
+def test_training_with_sampling(task: str, n: int, honest: int) -> None:
+    """Mirror columns and the label; twins are not exchanged, since a table can sample only one."""
     changes = [mirror] + ([other_label] if honest == n - 1 else [])
-    program, data = training("masked", task, n, honest, chosen=DRAWS, reveal_loss=True)
+    program, data = training("masked", task, n, honest, chosen=SAMPLING, reveal_loss=True)
     session = perform(program, data, Randomness("drawn"))
     explain(session, honest, changed(*changes)(data[honest]))
 
 
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("task", ALL_TASKS)
-def test_training_that_reveals_the_loss(task: str, n: int) -> None:
-    """The loss is the same for twins: what leads to it is explained, too."""
+def test_training_with_revealed_loss(task: str, n: int) -> None:
+    """The loss is the same for twins; the messages for computing it are explained."""
     program, data = training("masked", task, n, 0, reveal_loss=True)
     session = perform(program, data, Randomness("loss"))
     explain(session, 0, changed(twins)(data[0]))
@@ -298,9 +296,8 @@ def test_training_that_reveals_the_loss(task: str, n: int) -> None:
 
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1)])
 @pytest.mark.parametrize("task", ALL_TASKS)
-def test_training_that_explains(task: str, n: int, honest: int) -> None:
-    """Which share of rows passes the honest participant's tests is another, mirrored; and with it
-    what features contribute."""
+def test_training_with_explanations(task: str, n: int, honest: int) -> None:
+    """Mirrored columns change the fractions of rows that go left, and feature contributions."""
     program, data = training("masked", task, n, honest, depth=3, has_explanations=True)
     changes = [twins, mirror] + ([other_label] if honest == n - 1 else [])
     session = perform(program, data, Randomness("reasons"))
@@ -310,7 +307,7 @@ def test_training_that_explains(task: str, n: int, honest: int) -> None:
 
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1)])
 def test_mean_absolute_contributions(n: int, honest: int) -> None:
-    """The sign of every contribution is another."""
+    """Change the sign of every contribution."""
     rng = np.random.default_rng(n)
     values = rng.integers(-(1 << 20), 1 << 20, (3, 2, 40)).astype(np.int32).view(np.uint32)
     shares = rng.integers(0, 2**32, (n, *values.shape), dtype=np.uint32)
@@ -330,8 +327,8 @@ def test_mean_absolute_contributions(n: int, honest: int) -> None:
 
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("task", ALL_TASKS)
-def test_gains_to_the_label_s_holder(task: str, n: int) -> None:
-    """It learns what each level gains, which is the same for twins, and nothing else."""
+def test_training_with_gains(task: str, n: int) -> None:
+    """The label holder learns only the gain of each level, which is the same for twins."""
     program, data = training("masked", task, n, 0, reveal_gain=True)
     session = perform(program, data, Randomness("gains"))
     explain(session, 0, changed(twins)(data[0]))
@@ -340,8 +337,8 @@ def test_gains_to_the_label_s_holder(task: str, n: int) -> None:
 
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("task", TASKS)
-def test_gains_that_others_do_not_learn(task: str, n: int) -> None:
-    """With other weights every gain is another; everybody but the label's holder learns none."""
+def test_only_the_label_holder_learns_gains(task: str, n: int) -> None:
+    """With other weights every gain changes; the other participants learn no gain."""
     program, data = training("masked", task, n, n - 1, weighted=True, reveal_gain=True)
     session = perform(program, data, Randomness("others"))
     found = explain(session, n - 1, changed(other_weights)(data[-1]))
@@ -351,8 +348,8 @@ def test_gains_that_others_do_not_learn(task: str, n: int) -> None:
 
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("task", ALL_TASKS)
-def test_validation_rows_of_others(task: str, n: int) -> None:
-    """The label's holder learns their mean loss, which is the same for twins, and nothing else."""
+def test_training_with_validation_rows(task: str, n: int) -> None:
+    """The label holder learns only their mean loss, which is the same for twins."""
     program, data = training("masked", task, n, 0, tables=1, watched=True)
     session = perform(program, data, Randomness("watched"))
     explain(session, 0, changed(twins)(data[0]))
@@ -361,10 +358,14 @@ def test_validation_rows_of_others(task: str, n: int) -> None:
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (3, 0), (3, 2)])
 @pytest.mark.parametrize("task", TASKS)
 def test_mean_contributions_of_validation_rows(task: str, n: int, honest: int) -> None:
-    """The label's holder learns their means, which are the same for twins; the others nothing."""
-    terms: dict[str, Any] = {"watched": True, "has_explanations": True, "importances_by": "feature"}
+    """Only the label holder learns their means, which are the same for twins."""
+    settings: dict[str, Any] = {
+        "watched": True,
+        "has_explanations": True,
+        "importances_by": "feature",
+    }
     changes = [twins] + ([other_label] if honest == n - 1 else [])
-    program, data = training("masked", task, n, honest, tables=1, **terms)
+    program, data = training("masked", task, n, honest, tables=1, **settings)
     session = perform(program, data, Randomness("importances"))
     explain(session, honest, changed(*changes)(data[honest]))
     assert any("importances" in r.step for seen in session.seen for r in seen.received)
@@ -372,19 +373,19 @@ def test_mean_contributions_of_validation_rows(task: str, n: int, honest: int) -
 
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("task", ALL_TASKS)
-def test_losses_that_others_do_not_learn(task: str, n: int) -> None:
-    """Everybody but the label's holder learns when it stops, and no loss and no prediction."""
-    terms: dict[str, Any] = {"watched": True, "reveal_validation": True}
-    program, data = training("masked", task, n, n - 1, tables=2, **terms)
+def test_only_the_label_holder_learns_validation_losses(task: str, n: int) -> None:
+    """The other participants learn when training stops, but no loss and no prediction."""
+    settings: dict[str, Any] = {"watched": True, "reveal_validation": True}
+    program, data = training("masked", task, n, n - 1, tables=2, **settings)
     session = perform(program, data, Randomness("others"))
     explain(session, n - 1, changed(other_label, twins)(data[-1]))
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_predictions_of_validation_rows(task: str) -> None:
-    """What leads to them is explained by other training rows."""
-    terms: dict[str, Any] = {"watched": True, "reveal_validation": True}
-    program, data = training("masked", task, 3, 0, tables=1, **terms)
+    """Other training rows explain the messages for computing them."""
+    settings: dict[str, Any] = {"watched": True, "reveal_validation": True}
+    program, data = training("masked", task, 3, 0, tables=1, **settings)
     session = perform(program, data, Randomness("predicted"))
     explain(session, 0, changed(twins_trained)(data[0]))
 
@@ -392,22 +393,22 @@ def test_predictions_of_validation_rows(task: str) -> None:
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1), (3, 2)])
 @pytest.mark.parametrize("task", ALL_TASKS)
 def test_resumed_training(task: str, n: int, honest: int) -> None:
-    """Two sessions: a training that is cut short, and the rest of it under fresh masks."""
+    """Two sessions: an interrupted training run, and the rest of it with fresh masks."""
     changes = [twins, mirror] + ([other_label] if honest == n - 1 else [])
     program, data = training("masked", task, n, honest, tables=1)
     session = perform(program, data, Randomness("first"))
     found = explain(session, honest, changed(*changes)(data[honest]))
     states = [seen.result for seen in session.seen]
-    again = [(own, state) for (own, _), state in zip(data, states, strict=True)]
-    second = perform(program.rest(1), again, Randomness("second"))
-    own, _ = changed(*changes)(data[honest])
-    explain(second, honest, (own, found.seen[honest].result))
+    again = [(local, state) for (local, _), state in zip(data, states, strict=True)]
+    second = perform(program.resume(1), again, Randomness("second"))
+    local, _ = changed(*changes)(data[honest])
+    explain(second, honest, (local, found.seen[honest].result))
 
 
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 0), (3, 2), (4, 1)])
 @pytest.mark.parametrize("task", TASKS)
-def test_training_by_the_paper_s_protocol(task: str, n: int, honest: int) -> None:
-    """It reveals the best bucket of every feature, so columns cannot be mirrored here."""
+def test_training_with_paper_protocol(task: str, n: int, honest: int) -> None:
+    """`paper` reveals the best bucket of every feature, so columns are not mirrored."""
     changes = [twins] + ([other_label] if honest == n - 1 else [])
     program, data = training("paper", task, n, honest, tables=2 if n == 2 else 1)
     session = perform(program, data, Randomness("paper"))

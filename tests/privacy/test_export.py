@@ -1,4 +1,4 @@
-"""A joined model: its receiver gets what it needs, and nobody else gets anything."""
+"""An exported model: its receiver gets only what it needs, and the others receive nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ THRESHOLD = np.array([[1.5, 0.25, -np.inf], [0.5, 0.5, 3.0]])
 
 
 def job(export: str = "telecom") -> Job:
-    contacts = {name: (f"{name}:1", f"{k}" * 64) for k, name in enumerate((*NAMES, "dealer"))}
+    peers = {name: (f"{name}:1", f"{k}" * 64) for k, name in enumerate((*NAMES, "dealer"))}
     roles = {"shop": "active"}
     return Job.parse(
         {
@@ -51,13 +51,13 @@ def job(export: str = "telecom") -> Job:
             "task": "classification",
             "export": export,
             "params": {"tables": 2, "depth": 3},
-            "dealer": {"address": contacts["dealer"][0], "fingerprint": contacts["dealer"][1]},
+            "dealer": {"address": peers["dealer"][0], "fingerprint": peers["dealer"][1]},
             "participants": [
                 {
                     "name": name,
                     "role": roles.get(name, "passive"),
-                    "address": contacts[name][0],
-                    "fingerprint": contacts[name][1],
+                    "address": peers[name][0],
+                    "fingerprint": peers[name][1],
                 }
                 for name in NAMES
             ],
@@ -66,47 +66,47 @@ def job(export: str = "telecom") -> Job:
 
 
 def files(agreed: Job) -> dict[str, ModelPartFile]:
-    """Return the parts of a model, as a training would leave them."""
+    """Return the parts of a model, as after a training run."""
     rng = np.random.default_rng(5)
-    found = {}
+    parts = {}
     for name in NAMES:
-        ours = np.array([f.owner == name for f in FEATURES])[FEATURE]
+        is_local = np.array([f.owner == name for f in FEATURES])[FEATURE]
         part = ModelPart(
             protocol="masked",
             task="classification",
             features=FEATURES,
             party=name,
             feature=FEATURE,
-            bucket=np.where(ours, BUCKET, -1),
-            threshold=np.where(ours, THRESHOLD, np.nan),
+            bucket=np.where(is_local, BUCKET, -1),
+            threshold=np.where(is_local, THRESHOLD, np.nan),
             leaf_shares=rng.integers(0, 1 << 32, (2, 1, 8), dtype=np.uint32),
             fraction_bits=16,
             label_unit=LabelUnit() if name == "shop" else None,
         )
         classes = ("stays", "leaves") if name == "shop" else ()
-        found[name] = ModelPartFile(part, agreed, f"data of {name}", "run", ENCODERS[name], classes)
-    return found
+        parts[name] = ModelPartFile(part, agreed, f"data of {name}", "run", ENCODERS[name], classes)
+    return parts
 
 
-class Watched:
-    """Three participants, and all that they send each other."""
+class RecordedExport:
+    """The export of a model by three participants; records all their messages."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sent: dict[tuple[str, str], list[bytes]] = {}
         send = MemoryChannel.send
 
-        def watched(
+        def recording_send(
             channel: MemoryChannel, peer: str, array: Array, tag: int = 0, stream: int = 0
         ) -> None:
             self.sent.setdefault((channel.name, peer), []).append(array.tobytes())
             send(channel, peer, array, tag, stream)
 
-        monkeypatch.setattr(MemoryChannel, "send", watched)
+        monkeypatch.setattr(MemoryChannel, "send", recording_send)
 
     def run(
         self, agreed: Job, parts: dict[str, ModelPartFile]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Hand a model over; return what each has then, and what went wrong where."""
+        """Export a model; return the results and the errors of participants."""
         self.sent.clear()
         channels = create_memory_channels(NAMES)
         results: dict[str, Any] = {}
@@ -128,47 +128,47 @@ class Watched:
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
-    return Watched(monkeypatch)
+def exporting(monkeypatch: pytest.MonkeyPatch) -> RecordedExport:
+    return RecordedExport(monkeypatch)
 
 
 @pytest.mark.parametrize("receiver", NAMES)
-def test_it_goes_to_the_receiver_alone(watched: Watched, receiver: str) -> None:
+def test_only_the_receiver_gets_the_model(exporting: RecordedExport, receiver: str) -> None:
     agreed = job(receiver)
     parts = files(agreed)
-    results, errors = watched.run(agreed, parts)
+    results, errors = exporting.run(agreed, parts)
     assert not errors
-    whole = join_parts([parts[name].part for name in NAMES])
+    joined = join_parts([parts[name].part for name in NAMES])
     model: Model = results[receiver].result
     assert np.array_equal(model.threshold, THRESHOLD)
-    assert np.array_equal(model.leaf_values, whole.leaf_values)
+    assert np.array_equal(model.leaf_values, joined.leaf_values)
     assert model.classes == ("stays", "leaves")
     assert [results[name].result for name in NAMES if name != receiver] == [None, None]
-    assert sorted({to for _, to in watched.sent}) == [receiver]
+    assert sorted({to for _, to in exporting.sent}) == [receiver]
     for name in NAMES:
         assert {entry.recipients for entry in results[name].ledger.entries} == {(receiver,)}
 
 
-def test_nothing_is_sent_unless_the_job_says_so(watched: Watched) -> None:
+def test_nothing_is_sent_without_export(exporting: RecordedExport) -> None:
     agreed = job("")
-    results, errors = watched.run(agreed, files(agreed))
-    assert sorted(watched.sent) == []
+    results, errors = exporting.run(agreed, files(agreed))
+    assert sorted(exporting.sent) == []
     assert not results
     assert all(isinstance(errors[name], ParameterError) for name in NAMES)
 
 
-def test_what_is_not_needed_explains_what_is_seen(watched: Watched) -> None:
-    """With other buckets, rows and categories that no test tells apart, every byte is the same."""
+def test_unused_data_does_not_change_messages(exporting: RecordedExport) -> None:
+    """With other buckets, rows and categories that no split separates, every byte is the same."""
     agreed = job()
     parts = files(agreed)
-    watched.run(agreed, parts)
-    seen = {pair: list(messages) for pair, messages in watched.sent.items()}
+    exporting.run(agreed, parts)
+    seen = {pair: list(messages) for pair, messages in exporting.sent.items()}
     bank, shop = parts["bank"], parts["shop"]
     other_bank = replace(
         bank,
         part=replace(bank.part, bucket=np.where(bank.part.bucket < 0, -1, 17)),
         data="other data",
-        # Ranks 0 and 1 are told apart; of the towns, the second.
+        # Splits separate ranks 0 and 1, and the second town.
         encoders=(
             Encoder("job", ColumnType("category"), ("cook", "clerk", "mason", "monk")),
             Encoder("town", ColumnType("category", one_hot=True), ("Rom", "Bonn", "Pisa")),
@@ -177,8 +177,8 @@ def test_what_is_not_needed_explains_what_is_seen(watched: Watched) -> None:
     other_shop = replace(
         shop, part=replace(shop.part, bucket=np.where(shop.part.bucket < 0, -1, 5))
     )
-    watched.run(agreed, {**parts, "bank": other_bank, "shop": other_shop})
-    assert watched.sent == seen
+    exporting.run(agreed, {**parts, "bank": other_bank, "shop": other_shop})
+    assert exporting.sent == seen
     content = b"".join(seen["bank", "telecom"])
     assert b"Bonn" in content
     assert b"clerk" in content
@@ -186,23 +186,23 @@ def test_what_is_not_needed_explains_what_is_seen(watched: Watched) -> None:
         assert secret not in content
 
 
-def test_an_encoder_that_knows_less_does_the_same(watched: Watched) -> None:
+def test_restricted_encoder_gives_the_same_splits(exporting: RecordedExport) -> None:
     agreed = job()
     parts = files(agreed)
-    model: Model = watched.run(agreed, parts)[0]["telecom"].result
-    told = {encoder.column: encoder for encoder in model.encoders}
-    assert told["job"].categories == ("cook", "clerk")
-    assert told["town"].categories == ("", "Bonn", "")
-    assert told["idle"].categories == ("yes", "no")  # the receiver's own
+    model: Model = exporting.run(agreed, parts)[0]["telecom"].result
+    encoders = {encoder.column: encoder for encoder in model.encoders}
+    assert encoders["job"].categories == ("cook", "clerk")
+    assert encoders["town"].categories == ("", "Bonn", "")
+    assert encoders["idle"].categories == ("yes", "no")  # the receiver's local encoder
     columns = np.array([[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, np.nan]])
     thresholds = [1.5, 0.5]
-    whole, less = (np.minimum(columns, size) for size in (5, len(told["job"].categories)))
+    full, restricted = (np.minimum(columns, n) for n in (5, len(encoders["job"].categories)))
     for threshold in thresholds:
-        assert ((whole >= threshold) == (less >= threshold)).all()
+        assert ((full >= threshold) == (restricted >= threshold)).all()
 
 
 @pytest.mark.parametrize(
-    ("who", "changes", "complaint"),
+    ("sender", "changes", "message"),
     [
         ("bank", {"thresholds": [1.0]}, "thresholds of other tests"),
         ("bank", {"thresholds": ["NaN"] * 3}, "stated nonsense"),
@@ -213,23 +213,23 @@ def test_an_encoder_that_knows_less_does_the_same(watched: Watched) -> None:
         ("shop", {"colour": "red"}, "stated nonsense"),
     ],
 )
-def test_whoever_sends_nonsense_is_named(
-    watched: Watched,
+def test_sender_of_invalid_message_is_named(
+    exporting: RecordedExport,
     monkeypatch: pytest.MonkeyPatch,
-    who: str,
+    sender: str,
     changes: dict[str, Any],
-    complaint: str,
+    message: str,
 ) -> None:
     agreed = job()
     dump = PartExport.model_dump_json
 
-    def nonsense(contribution: PartExport) -> str:
-        said = json.loads(dump(contribution))
-        sender = "shop" if said["classes"] else "bank"
-        return json.dumps({**said, **(changes if sender == who else {})})
+    def dump_changed(part: PartExport) -> str:
+        content = json.loads(dump(part))
+        owner = "shop" if content["classes"] else "bank"
+        return json.dumps({**content, **(changes if owner == sender else {})})
 
-    monkeypatch.setattr(PartExport, "model_dump_json", nonsense)
-    _, errors = watched.run(agreed, files(agreed))
+    monkeypatch.setattr(PartExport, "model_dump_json", dump_changed)
+    _, errors = exporting.run(agreed, files(agreed))
     assert isinstance(errors["telecom"], PeerMisbehavedError)
-    assert errors["telecom"].peer == who
-    assert complaint in str(errors["telecom"])
+    assert errors["telecom"].peer == sender
+    assert message in str(errors["telecom"])

@@ -1,4 +1,4 @@
-"""Trainings with lattice masks tell nothing, if these cannot be told from uniform ones."""
+"""Training with lattice masks reveals nothing, if these are indistinguishable from uniform ones."""
 
 from __future__ import annotations
 
@@ -49,32 +49,32 @@ def as_uniform() -> Iterator[None]:
 @pytest.mark.parametrize(("n", "honest"), [(2, 0), (2, 1), (3, 1), (4, 3)])
 @pytest.mark.parametrize("task", [*TASKS, THREE])
 def test_training_with_other_features(task: str, n: int, honest: int) -> None:
-    """Other rows and other buckets of the tests: every mask hides one thing, afresh."""
+    """Change rows and the buckets of splits: every mask is fresh and hides one value."""
     program, data = training("masked", task, n, honest, depth=3, tables=2, chosen=LATTICE)
     assert program.plan.n_lattice_errors == 3 * n
     session = perform(program, data, Randomness("lattice"))
     found = explain(session, honest, changed(twins, mirror)(data[honest]))
     steps = {shown.step for shown in session.seen[honest].runtime.shown}
     assert "table/level/split/children/hide" in steps
-    tested = session.seen[honest].result.part.feature // 2 == honest
-    assert tested.any(), "the honest participant's tests must be among those chosen"
-    before, after = (s.seen[honest].result.part.bucket[tested] for s in (session, found))
+    is_local = session.seen[honest].result.part.feature // 2 == honest
+    assert is_local.any(), "the honest participant's splits must be among the chosen ones"
+    before, after = (s.seen[honest].result.part.bucket[is_local] for s in (session, found))
     assert (before + after == 2).all()  # the other side of the same cut
 
 
 @pytest.mark.usefixtures("as_uniform")
 @pytest.mark.parametrize("honest", [0, 1])
 @pytest.mark.parametrize("task", [*TASKS, THREE])
-def test_trainings_of_very_many_rows(
+def test_training_with_very_many_rows(
     task: str, honest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which open more: leaf values once more, or derivatives, and two sums of squares."""
+    """They also open leaf values again, or gradients and Hessians, and two sums of squares."""
     as_with_very_many_rows(monkeypatch)
     program, data = training("masked", task, 2, honest, chosen=LATTICE)
     session = perform(program, data, Randomness("many"))
     steps = [shown.step for shown in session.seen[honest].runtime.shown]
-    more = "table/update/mask" if task == "regression" else "table/gradients/hide"
-    assert steps.count(more) == 2
+    additional_step = "table/update/mask" if task == "regression" else "table/gradients/hide"
+    assert steps.count(additional_step) == 2
     other = changed(*([other_label] if honest == 1 else []), twins)(data[honest])
     explain(session, honest, other)
 
@@ -82,7 +82,7 @@ def test_trainings_of_very_many_rows(
 @pytest.mark.usefixtures("as_uniform")
 @pytest.mark.parametrize("task", [*TASKS, THREE])
 def test_training_with_other_labels(task: str) -> None:
-    """The label turned round, and with it every leaf value and every gradient."""
+    """Negate the label, and with it every leaf value and every gradient."""
     program, data = training("masked", task, 3, 2, chosen=LATTICE)
     session = perform(program, data, Randomness("labels"))
     found = explain(session, 2, changed(other_label, twins)(data[-1]))
@@ -92,7 +92,7 @@ def test_training_with_other_labels(task: str) -> None:
 @pytest.mark.usefixtures("as_uniform")
 @pytest.mark.parametrize("honest", [0, 1])
 def test_training_with_weights(honest: int) -> None:
-    """Other columns; and, of the label's holder, other weights."""
+    """Change columns and, of the label holder, also weights."""
     program, data = training(
         "masked", "classification", 2, honest, tables=1, weighted=True, chosen=LATTICE
     )
@@ -103,7 +103,7 @@ def test_training_with_weights(honest: int) -> None:
 
 @pytest.mark.usefixtures("as_uniform")
 @pytest.mark.parametrize("task", TASKS)
-def test_training_with_all_terms(task: str) -> None:
+def test_training_with_all_reveals(task: str) -> None:
     program, data = training("masked", task, 3, 0, tables=1, chosen=LATTICE, **ALL_TERMS)
     session = perform(program, data, Randomness("terms"))
     explain(session, 0, changed(twins_trained)(data[0]))
@@ -124,34 +124,34 @@ def test_two_trainings_on_kept_indicators(n: int, honest: int, tmp_path: Path) -
 
 @pytest.mark.parametrize("task", [*TASKS, THREE])
 def test_no_secret_and_no_error_is_used_twice(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every vector of every node, class, level and table has its own, at all participants."""
+    """Each vector of a node, class, level and table has fresh ones, at all participants."""
     drawn: dict[str, list[RingArray]] = {"ternary": [], "binomial": []}
 
-    def noting(sampler: Sampler) -> Sampler:
+    def record(sampler: Sampler) -> Sampler:
         @functools.wraps(sampler)
-        def sampled(*arguments: Any) -> RingArray:
-            found = sampler(*arguments)
-            drawn[sampler.__name__].extend(signed(found).reshape(-1, found.shape[-1]).copy())
-            return found
+        def recording_sampler(*arguments: Any) -> RingArray:
+            sample = sampler(*arguments)
+            drawn[sampler.__name__].extend(signed(sample).reshape(-1, sample.shape[-1]).copy())
+            return sample
 
-        return sampled
+        return recording_sampler
 
     for sampler in (ternary, binomial):
-        monkeypatch.setattr(f"privet.gates.masked.value.{sampler.__name__}", noting(sampler))
+        monkeypatch.setattr(f"privet.gates.masked.value.{sampler.__name__}", record(sampler))
     program, data = training("masked", task, 2, 0, tables=2, depth=3, chosen=LATTICE)
     play(program, 2, data)
     outputs = 3 if task == THREE else 1
     root = 1 if task == "regression" else 2
     vectors = 2 * 2 * outputs * (root + 2 * (1 + 2))  # participants, tables; g and h of children
-    for found in drawn.values():
-        assert len(found) == 2 * vectors  # the dealer draws the same
-        assert len({tuple(vector.tolist()) for vector in found}) == vectors
+    for samples in drawn.values():
+        assert len(samples) == 2 * vectors  # the dealer draws the same
+        assert len({tuple(vector.tolist()) for vector in samples}) == vectors
 
 
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("bits", [44, 64])
-def test_what_is_opened_looks_uniform(n: int, bits: int) -> None:
-    """As it is drawn in truth: zeros, and their secrets' errors, leave no trace."""
+def test_lattice_masked_openings_are_uniform(n: int, bits: int) -> None:
+    """With real draws, masked zeros are indistinguishable from uniform numbers."""
     wide = get_integer_ring(bits)
     lattice = RingLwe("31" * 32, 2 * degree_for(bits), bits)
 

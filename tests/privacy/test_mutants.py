@@ -1,4 +1,4 @@
-"""The mutants fit the code, and a few are caught here; `make test-mutants` runs all of them."""
+"""All mutants fit the code, and a few are caught here; `make test-mutants` runs all of them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ MUTANTS = {mutant.name: mutant for mutant in load()}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
-def test_it_fits(mutant: Mutant, tmp_path: Path) -> None:
+def test_mutant_fits_the_code(mutant: Mutant, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src" / "privet", tmp_path / "privet")
     mutant.apply(tmp_path / "privet")
 
 
-def test_there_are_enough_of_them() -> None:
+def test_list_and_page_are_complete() -> None:
     assert len(MUTANTS) >= 100
     assert list(written()) == list(MUTANTS)  # the page was written with all of them
 
@@ -27,31 +27,34 @@ def test_there_are_enough_of_them() -> None:
     ("name", "test"),
     [
         ("outcomes-unmasked", "privacy/test_explanation.py::test_training_with_other_features"),
-        ("predictions-rounded-by-dither", "privacy/test_explanation.py::test_batches_of_a_service"),
-        ("leaf-masks-16-bits-short", "privacy/test_uniform.py::test_a_training_of_two"),
+        ("predictions-rounded-by-dither", "privacy/test_explanation.py::test_service_batches"),
         (
-            "nonce-left-out",
-            "privacy/test_sessions.py::test_a_dealer_that_repeats_itself_repeats_no_mask",
+            "leaf-masks-16-bits-short",
+            "privacy/test_uniform.py::test_views_of_two_participants_are_uniform",
         ),
         (
-            "one-veil-for-all-rows",
-            "gates/test_leakage.py::test_every_element_of_a_loser_has_a_veil_of_its_own",
+            "nonce-left-out",
+            "privacy/test_sessions.py::test_restored_dealer_repeats_no_mask",
+        ),
+        (
+            "one-blind-for-all-rows",
+            "gates/test_leakage.py::test_every_element_of_a_loser_has_its_own_blind",
         ),
         (
             "halves-of-ids-accepted",
-            "privacy/test_alignment.py::test_a_dealer_that_cheats_is_named_by_all",
+            "privacy/test_alignment.py::test_cheating_dealer_is_detected_by_all_participants",
         ),
         (
-            "client-sends-plain",
+            "s-holder-sends-plain",
             "privacy/test_three_dealers.py::"
-            "test_what_a_dealer_hears_fits_other_masks[0-0-prediction]",
+            "test_other_masks_explain_the_view_of_a_dealer[0-0-prediction]",
         ),
         (
-            "seeds-told-to-all-dealers",
+            "seeds-sent-to-all-dealers",
             "privacy/test_three_dealers.py::"
-            "test_what_a_dealer_hears_fits_other_masks[1-2-prediction]",
+            "test_other_masks_explain_the_view_of_a_dealer[1-2-prediction]",
         ),
     ],
 )
-def test_it_is_caught(name: str, test: str) -> None:
+def test_mutant_is_caught(name: str, test: str) -> None:
     assert judge(MUTANTS[name], f"tests/{test}").test

@@ -1,4 +1,4 @@
-"""What leaves the protocol in the clear, and to whom: all of it, and no more."""
+"""The disclosures of the protocols and their recipients: complete, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.privacy.cases import DEPTH, SET_ASIDE, prediction, training
 from tests.privacy.stage import perform
 from tests.runtime.harness import play
 
-EVERYBODY = ("party1", "party2", "party3")
+ALL_PARTICIPANTS = ("party1", "party2", "party3")
 
 
-def told(ledger: DisclosureLedger) -> set[tuple[str, tuple[str, ...]]]:
+def disclosures(ledger: DisclosureLedger) -> set[tuple[str, tuple[str, ...]]]:
     return {(entry.disclosure, entry.recipients) for entry in ledger.entries}
 
 
@@ -28,47 +28,49 @@ def told(ledger: DisclosureLedger) -> set[tuple[str, tuple[str, ...]]]:
 @pytest.mark.parametrize(
     "chosen", [{}, {"min_child_weight": 3.0}, {"min_gain": 1e-9}, {"subsample": 0.6}]
 )
-def test_a_training(task: str, chosen: dict[str, float]) -> None:
-    """All learn the features and that nothing is out of bounds; owners learn their own buckets."""
+def test_training_disclosures(task: str, chosen: dict[str, float]) -> None:
+    """All participants learn features and that numbers are in range; owners learn their buckets."""
     program, data = training("masked", task, 3, 0, chosen=chosen)
     session = perform(program, data, None)
     features = session.seen[0].result.part.feature
     owners = {(f"party{feature // 2 + 1}",) for feature in features.reshape(-1)}
-    expected = {("split feature", EVERYBODY), ("numbers within bounds", EVERYBODY)}
-    # One count for leaf values and one for squares of the rows drawn, or one for scores and one for
-    # squares of each level: not one for each number, which would tell in a training that fails
-    # whose it was.
+    expected = {("split feature", ALL_PARTICIPANTS), ("numbers within bounds", ALL_PARTICIPANTS)}
+    # One count for leaf values and one for squares of sampled rows, or one for scores and one for
+    # the squares of each level. One count for each number would reveal the row or the leaf if a
+    # check fails.
     counts = 2 * (1 + ("subsample" in chosen) if task == "regression" else 2 + DEPTH)
     for seen in session.seen:
-        assert told(seen.runtime.ledger) == expected | {("split bucket", to) for to in owners}
+        assert disclosures(seen.runtime.ledger) == expected | {
+            ("split bucket", to) for to in owners
+        }
         entries = seen.runtime.ledger.entries
         assert (
             sum(e.n_elements for e in entries if e.disclosure == "numbers within bounds") == counts
         )
-        own = features // 2 == seen.runtime.index
-        assert ((seen.result.part.bucket >= 0) == own).all()
+        is_local = features // 2 == seen.runtime.index
+        assert ((seen.result.part.bucket >= 0) == is_local).all()
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_gains(task: str) -> None:
-    """The label's holder alone learns one number a level, of 16 bits or so; nobody else a byte."""
+def test_gain_disclosures(task: str) -> None:
+    """Only the label holder learns one number a level, of about 16 bits."""
     program, data = training("masked", task, 3, 0, reveal_gain=True)
     session = perform(program, data, None)
     other = perform(training("masked", task, 3, 0)[0], data, None)
     for seen, before in zip(session.seen, other.seen, strict=True):
-        holder = seen.runtime.index == 2
+        is_holder = seen.runtime.index == 2
         entries = [e for e in seen.runtime.ledger.entries if e.disclosure == "gain of a test"]
         assert [(e.recipients, e.n_elements) for e in entries] == [(("party3",), 1)] * 2 * DEPTH
-        assert told(seen.runtime.ledger) - told(before.runtime.ledger) == {
+        assert disclosures(seen.runtime.ledger) - disclosures(before.runtime.ledger) == {
             ("gain of a test", ("party3",))
         }
         sizes = [
             [r.array.nbytes for r in each.received if r.step == "table/level/reveal"]
             for each in (seen, before)
         ]
-        assert (sizes[0] != sizes[1]) == holder
-        assert (seen.result.part.gains is not None) == holder
-    # In units of which the scores of the first table have no more than 2^17.
+        assert (sizes[0] != sizes[1]) == is_holder
+        assert (seen.result.part.gains is not None) == is_holder
+    # The scores of the first table are at most 2^17 units.
     unit, scales = session.seen[2].result.part.label_unit.scale ** 2, Scales.from_plan(program.plan)
     unit *= float((1 << count_hidden_gain_bits(scales)) / compute_score_units(scales))
     in_units = 2 * session.seen[2].result.part.gains / unit
@@ -77,46 +79,50 @@ def test_gains(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_scores_of_losers_stay_veiled(task: str) -> None:
-    """Of all features but the best the label's holder sees uniform numbers, where scores would be.
+def test_scores_of_losing_candidates_stay_blinded(task: str) -> None:
+    """In place of the scores of all features but the best, the label holder sees uniform numbers.
 
-    One in 2^24 of them is as small as these.
+    A uniform number is as small as a score with a probability of 2^-24.
     """
     program, data = training("masked", task, 3, 0, reveal_gain=True)
     views = play(program, 3, data)
     for k, view in enumerate(views):
-        veiled = [a for a in view.opened if a.ndim == 2 and a.shape[1] == 5]
-        scores = [rows[2] for rows in veiled if len(rows) == 3]
+        blinded = [a for a in view.opened if a.ndim == 2 and a.shape[1] == 5]
+        scores = [rows[2] for rows in blinded if len(rows) == 3]
         assert len(scores) == (2 * DEPTH if k == 2 else 0)
         assert all((numbers >= 1 << 24).all() for numbers in scores)
 
 
 @pytest.mark.parametrize("revealed", [False, True])
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_validation_rows(task: str, revealed: bool) -> None:
-    """The label's holder alone learns one number a table, and predictions if all agreed on that.
+def test_validation_disclosures(task: str, revealed: bool) -> None:
+    """Only the label holder learns one number a table and, if agreed, predictions.
 
-    All others, and the dealer, learn whether it goes on.
+    The other participants and the dealer learn whether training continues.
     """
     program, data = training("masked", task, 3, 0, watched=True, reveal_validation=revealed)
     session = perform(program, data, None)
     holder, rows = ("party3",), len(SET_ASIDE)
-    word = ("number of tables to keep, or none yet", (*EVERYBODY, DEALER_NAME))
-    expected = {("split feature", EVERYBODY), ("numbers within bounds", EVERYBODY), word}
+    early_stop = ("number of tables to keep, or none yet", (*ALL_PARTICIPANTS, DEALER_NAME))
+    expected = {
+        ("split feature", ALL_PARTICIPANTS),
+        ("numbers within bounds", ALL_PARTICIPANTS),
+        early_stop,
+    }
     expected |= {("validation loss", holder)}
     expected |= {("predictions of validation rows", holder)} if revealed else set()
     for seen in session.seen:
         entries = seen.runtime.ledger.entries
-        assert {e for e in told(seen.runtime.ledger) if e[0] != "split bucket"} == expected
+        assert {e for e in disclosures(seen.runtime.ledger) if e[0] != "split bucket"} == expected
         counts = {e.disclosure: e.n_elements for e in entries}
-        assert counts["validation loss"] == counts[word[0]] == 1
+        assert counts["validation loss"] == counts[early_stop[0]] == 1
         assert counts.get("predictions of validation rows", rows) == rows
         assert len(seen.result.losses) == (2 if seen.runtime.index == 2 else 0)
-        # Of what is revealed to the holder alone, nobody else receives anything.
+        # Only the label holder receives messages of these reveals.
         steps = [r.step for r in seen.received]
         to_holder = [s for s in steps if s in ("table", "predict")]
         assert bool(to_holder) == (seen.runtime.index == 2)
-    # Rounded: in units of 2^-16 of the mean.
+    # Losses are rounded to units of 2^-16 of the mean.
     unit = session.seen[2].result.part.label_unit
     for loss in session.seen[2].result.losses:
         in_units = loss / unit.scale**2 * 2**16
@@ -124,16 +130,16 @@ def test_validation_rows(task: str, revealed: bool) -> None:
 
 
 @pytest.mark.parametrize(("by", "groups"), [("feature", 6), ("participant", 3)])
-def test_mean_absolute_contributions(by: ExplainBy, groups: int) -> None:
-    """The label's holder alone learns them: a number each, and none of any row."""
-    terms: dict[str, Any] = {"watched": True, "has_explanations": True}
+def test_importance_disclosures(by: ExplainBy, groups: int) -> None:
+    """Only the label holder learns them: one number for each group, and none for a row."""
+    settings: dict[str, Any] = {"watched": True, "has_explanations": True}
     ledgers = []
     for importances_by in (None, by):
         program, data = training(
-            "masked", "regression", 3, 0, importances_by=importances_by, **terms
+            "masked", "regression", 3, 0, importances_by=importances_by, **settings
         )
         session = perform(program, data, None)
-        ledgers.append([told(seen.runtime.ledger) for seen in session.seen])
+        ledgers.append([disclosures(seen.runtime.ledger) for seen in session.seen])
     for before, after in zip(*ledgers, strict=True):
         assert after - before == {("mean absolute contributions", ("party3",))}
     for k, seen in enumerate(session.seen):
@@ -146,8 +152,8 @@ def test_mean_absolute_contributions(by: ExplainBy, groups: int) -> None:
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_constraints_reveal_no_more(task: str) -> None:
-    """Neither which cuts would break them, nor in which order leaves were."""
+def test_constraints_add_no_disclosure(task: str) -> None:
+    """Neither the cuts that would violate them are revealed, nor the order of leaf values."""
     revealed = []
     for signs in ((), (0, -1, 1, 1, -1, 1)):
         program, data = training("masked", task, 3, 0, monotone=signs)
@@ -161,15 +167,15 @@ def test_constraints_reveal_no_more(task: str) -> None:
         revealed.append(
             sum(e.n_elements for e in entries if e.disclosure == "numbers within bounds")
         )
-    # A regression's tables check the squares of residuals, too.
+    # The tables of a regression also check the squares of residuals.
     assert revealed[1] == revealed[0] * (2 if task == "regression" else 1)
 
 
 @pytest.mark.parametrize("protocol", ["masked", "paper"])
 @pytest.mark.parametrize("recipient", [0, 2])
 @pytest.mark.parametrize("task", ["classification", "regression"])
-def test_a_prediction(protocol: str, recipient: int, task: str) -> None:
-    """The recipient alone learns predictions, and a regression's unit if it has not got it."""
+def test_prediction_disclosures(protocol: str, recipient: int, task: str) -> None:
+    """Only the recipient learns predictions and, in a regression, the unit if it lacks it."""
     program, data = prediction(protocol, 3, 0, recipient, task=task)
     session = perform(program, data, None)
     to = (f"party{recipient + 1}",)
@@ -177,14 +183,14 @@ def test_a_prediction(protocol: str, recipient: int, task: str) -> None:
     if recipient != 2 and task == "regression":
         expected.add(("centre and scale of the label", to))
     for k, seen in enumerate(session.seen):
-        assert told(seen.runtime.ledger) == expected
+        assert disclosures(seen.runtime.ledger) == expected
         assert (seen.result[0] is not None) == (k == recipient)
 
 
 @pytest.mark.parametrize("by", ["feature", "participant"])
 @pytest.mark.parametrize("recipient", [0, 1, 2])
-def test_an_explained_prediction(by: ExplainBy, recipient: int) -> None:
-    """The recipient alone learns contributions, one for each feature or for each participant."""
+def test_explained_prediction_disclosures(by: ExplainBy, recipient: int) -> None:
+    """Only the recipient learns contributions, one for each feature or each participant."""
     program, data = prediction("masked", 3, 0, recipient, sizes=(7,), explain=by)
     session = perform(program, data, None)
     features = len(data[0][0].features)
@@ -199,18 +205,18 @@ def test_an_explained_prediction(by: ExplainBy, recipient: int) -> None:
         assert (seen.result[0] is not None) == (k == recipient)
 
 
-def test_a_training_that_explains_reveals_no_more() -> None:
-    """What explains scores stays in shares, and shares of rows that pass with who owns the test."""
+def test_explanations_add_no_disclosure_in_training() -> None:
+    """Contributions stay in shares, and the owner of a split keeps its fraction of rows."""
     ledgers = []
     for explains in (False, True):
         program, data = training("masked", "regression", 3, 0, has_explanations=explains)
         session = perform(program, data, None)
-        ledgers.append([told(seen.runtime.ledger) for seen in session.seen])
+        ledgers.append([disclosures(seen.runtime.ledger) for seen in session.seen])
     assert ledgers[0] == ledgers[1]
 
 
-def test_nobody_but_the_recipient_sees_the_label_s_unit() -> None:
-    """With another unit, the others receive messages of the same shapes, and shares alone."""
+def test_only_the_recipient_learns_the_label_unit() -> None:
+    """With another unit, the others receive only shares, in messages of the same shapes."""
     sessions = []
     for scale in (1.0, 1024.0):
         program, data = prediction("masked", 3, 0, 0, task="regression")
@@ -220,5 +226,5 @@ def test_nobody_but_the_recipient_sees_the_label_s_unit() -> None:
         sessions.append(perform(program, data, None))
     for session in sessions:
         first = [r for r in session.seen[1].received if r.step == "predict"]
-        # From the active participant its share; from nobody else anything at that step.
+        # The share of the label holder; no other message at that step.
         assert [(r.peer, r.array.shape) for r in first] == [("party3", (2,))]

@@ -1,4 +1,4 @@
-"""Nothing random is used twice: not in two sessions, by two participants, or by two streams."""
+"""No randomness is used twice: in two sessions, by two participants, or by two streams."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Opened = tuple[str, Ring, RingArray]
 
 
 def differences(one: Iterable[Opened], other: Iterable[Opened]) -> list[Opened]:
-    """Return by how much the openings of two sessions differ, in order."""
-    found = []
-    for (step, ring, a), (also_step, also_ring, b) in zip(one, other, strict=True):
-        assert (step, ring, a.shape) == (also_step, also_ring, b.shape)
-        found.append((step, ring, ring.reduce_modulus(ring.subtract(a, b))))
-    return found
+    """Return the differences of the openings of two sessions, in order."""
+    pairs = []
+    for (step, ring, a), (other_step, other_ring, b) in zip(one, other, strict=True):
+        assert (step, ring, a.shape) == (other_step, other_ring, b.shape)
+        pairs.append((step, ring, ring.reduce_modulus(ring.subtract(a, b))))
+    return pairs
 
 
 def sent_shares(session: Session) -> list[Opened]:
-    """Return what participants sent each other as shares of their own, as bytes."""
+    """Return the shares of inputs that participants sent each other, as bytes."""
     return [
         (r.step, Z8, r.array.view("u1").reshape(-1))
         for seen in session.seen
@@ -46,7 +46,7 @@ def sent_shares(session: Session) -> list[Opened]:
 
 
 def assert_unrelated(one: Session, other: Session) -> None:
-    """What two sessions on the same data open and share differs by uniform numbers."""
+    """Check that openings and shares of two sessions on the same data differ by uniform numbers."""
     for pairs in (
         differences(one.seen[0].opened, other.seen[0].opened),
         differences(sent_shares(one), sent_shares(other)),
@@ -56,7 +56,7 @@ def assert_unrelated(one: Session, other: Session) -> None:
 
 @pytest.mark.parametrize("protocol", ["masked", "paper"])
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_two_trainings_on_the_same_data(protocol: str, task: str) -> None:
+def test_two_training_runs_on_the_same_data(protocol: str, task: str) -> None:
     program, data = training(protocol, task, 3, 0, tables=6 if protocol == "masked" else 1)
     assert_unrelated(*(perform(program, data, None) for _ in range(2)))
 
@@ -68,8 +68,8 @@ def test_two_predictions_of_the_same_rows(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["masked", "paper", "prediction"])
-def test_openings_of_one_session_have_masks_of_their_own(case: str) -> None:
-    """Those of the same step, ring and shape differ by uniform numbers, too."""
+def test_openings_of_one_session_have_different_masks(case: str) -> None:
+    """Openings of the same step, ring and shape differ by uniform numbers."""
     tables = 8 if case == "masked" else 2
     session = (
         perform(*prediction("masked", 3, 0, 1, sizes=(70,) * 8), None)
@@ -90,17 +90,17 @@ def test_openings_of_one_session_have_masks_of_their_own(case: str) -> None:
     assert [alarm for group in groups(pairs) for alarm in unfair(group)] == []
 
 
-def test_a_dealer_that_repeats_itself_repeats_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restored_dealer_repeats_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     """Restored from a backup, a dealer draws the same parts of seeds; the nonces are fresh."""
     parts = iter([bytes([k]) * 32 for k in range(4)] * 2)
     monkeypatch.setattr("privet.runtime.correlations.seeds.fresh_seed", lambda: next(parts))
     program, data = training("masked", "regression", 3, 0, tables=4)
     assert_unrelated(*(perform(program, data, None) for _ in range(2)))
-    assert next(parts, None) is None  # the dealer did repeat itself
+    assert next(parts, None) is None  # the dealer has drawn the same parts twice
 
 
 def test_no_two_streams_are_the_same() -> None:
-    """Nor those of two participants, nor of two sessions."""
+    """All streams of participants and sessions differ."""
     streams: list[bytes] = []
 
     def program(runtime: Runtime, _: object) -> None:
@@ -114,26 +114,26 @@ def test_no_two_streams_are_the_same() -> None:
 
 
 def test_a_long_draw_is_one_stream() -> None:
-    """Across the pieces that it is made in: `Stream` compares it with AES itself."""
+    """Also across the pieces of a draw: `Stream` compares it with AES."""
     drawn = Stream(bytes(32)).uniform(Place("long", (), 0), (400_000,), Z64)
     assert drawn.nbytes > 3 << 20
     assert len(np.unique(drawn)) == drawn.size
 
 
-def test_a_seed_is_all_that_the_system_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+def test_seed_has_all_bytes_of_urandom(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
 
     def urandom(count: int) -> bytes:
-        asked.append(count)
+        counts.append(count)
         return bytes(range(count))
 
     monkeypatch.setattr("os.urandom", urandom)
     assert fresh_seed() == bytes(range(32))
-    assert asked == [32]
+    assert counts == [32]
 
 
-def test_every_bit_of_part_and_nonce_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A seed is another one if a bit of either is: nothing of them is cut off."""
+def test_seed_depends_on_every_bit_of_part_and_nonce(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seed changes with any bit of either: none of their bits is ignored."""
     parts = [bytes(32)]
     monkeypatch.setattr("privet.runtime.correlations.seeds.fresh_seed", lambda: parts[-1])
     seeds = set(draw_seeds([bytes(32)])[1])
@@ -146,20 +146,20 @@ def test_every_bit_of_part_and_nonce_counts(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(seeds) == 513
 
 
-def test_every_bit_of_a_seed_of_files_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For the dealing's name and for the mark by which a used seed is known."""
-    names, marks = set(), set()
+def test_id_and_mark_depend_on_every_bit_of_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The id of the preprocessing run, and the mark of a used seed, depend on every bit."""
+    run_ids, marks = set(), set()
     for bit in range(256):
         seed = (1 << bit).to_bytes(32, "little")
         monkeypatch.setattr("privet.runtime.correlations.seeds.fresh_seed", lambda seed=seed: seed)
-        name, seeds = draw_seeds_offline(2)
+        run_id, seeds = draw_seeds_offline(2)
         assert seeds == [seed, seed]
-        names.add(name)
+        run_ids.add(run_id)
         marks.add(compute_seed_mark(seed))
-    assert len(names) == len(marks) == 256
+    assert len(run_ids) == len(marks) == 256
 
 
-def test_files_of_two_dealings_have_seeds_of_their_own(tmp_path: Path) -> None:
+def test_files_of_two_preprocessing_runs_have_different_seeds(tmp_path: Path) -> None:
     seeds = []
     dealer = create_identity("dealer", tmp_path)
     for number in range(2):
@@ -172,8 +172,10 @@ def test_files_of_two_dealings_have_seeds_of_their_own(tmp_path: Path) -> None:
     assert len(set(seeds)) == 4
 
 
-def test_a_dealing_that_repeats_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Restored from a backup, a dealer repeats a seed: whatever else is new, it is used once."""
+def test_repeated_preprocessing_seed_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dealer restored from a backup repeats a seed, which is used only once."""
     dealer = create_identity("dealer", tmp_path)
     seeds = iter([b"a" * 32, b"b" * 32, b"a" * 32, b"c" * 32])
     monkeypatch.setattr("privet.runtime.correlations.seeds.fresh_seed", lambda: next(seeds))
@@ -185,7 +187,7 @@ def test_a_dealing_that_repeats_is_refused(tmp_path: Path, monkeypatch: pytest.M
         found.append(PreprocessingFile(path, dealer.fingerprint))
     with contextlib.closing(found[0]), contextlib.closing(found[1]):
         assert found[0].manifest.dealing != found[1].manifest.dealing
-        for source in found:  # two processes that look at the same time
+        for source in found:  # two processes that check at the same time
             source.check_unused(tmp_path / "used")
         found[0].consume(tmp_path / "used")
         with pytest.raises(CorrelationError, match="was used before"):

@@ -1,8 +1,8 @@
-"""What the other workers of a shard's group see is explained by other rows of the one they lack.
+"""Other rows of the honest worker explain the view of the other workers of a shard's group.
 
-A group reveals nothing, so any other data of the same shape will do: other labels, buckets and
-weights, other outcomes of tests, and other shares of leaf values from a head. Heads run what they
-run without shards.
+A group reveals nothing, so any data of the same shape explain it: other labels, buckets and
+weights, other outcomes of splits, and other shares of leaf values from a coordinator. Coordinators
+run the same gates as without shards.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.protocols.masked.test_shards import case
 
 
 class Group:
-    """All that a group does in a training of one table: the program of its workers."""
+    """The program of a group's workers in a training run of one table."""
 
     def __init__(self, shards: int, rows: int = 48, **changes: Any) -> None:
         self.federation, plan, self.inputs, *_ = case(shards, rows, tables=1, depth=2, **changes)
@@ -39,13 +39,13 @@ class Group:
         self.ring = Scales.from_plan(plan).score_ring
 
     def __call__(self, runtime: Runtime, data: tuple[TrainingData, Any, Any] | None) -> None:
-        own, unit, leaves = data or (None, None, None)
-        given = make_protocol_input(own, unit, self.plan, runtime.index)
-        worker = MaskedShardWorker(runtime, self.plan, self.shard, given)
+        rows, unit, leaves = data or (None, None, None)
+        protocol_input = make_protocol_input(rows, unit, self.plan, runtime.index)
+        worker = MaskedShardWorker(runtime, self.plan, self.shard, protocol_input)
         shape = (self.plan.objective.n_outputs, self.plan.params.n_leaves)
         values = Share.unknown(shape, self.ring) if leaves is None else Share(leaves, self.ring)
         owners = self.plan.ownership.features
-        for order in (
+        for command in (
             Command("setup"),
             *([Command("root curvature")] if self.plan.objective.constant_hessian else []),
             Command("begin table", (0,)),
@@ -57,12 +57,12 @@ class Group:
             Command("add leaves", (), (values,)),
             *([Command("validate")] if self.plan.n_validation else []),
         ):
-            worker.execute(order)
+            worker.execute(command)
         worker.end_table()
 
     def data(self, seed: int) -> list[tuple[TrainingData, Any, Any]]:
-        """Return what every worker has: its rows, and its head's share of leaf values."""
-        rng, found = np.random.default_rng(seed), []
+        """Return the inputs of workers: rows, and their coordinator's share of leaf values."""
+        rng, inputs = np.random.default_rng(seed), []
         for data in self.inputs:
             unit = None
             if data.label is not None:
@@ -71,13 +71,15 @@ class Group:
             shape = (self.plan.objective.n_outputs, self.plan.params.n_leaves)
             shares = rng.integers(0, 1 << self.ring.bits, shape, dtype=np.uint64)
             rows = select_shard(data, self.plan, self.shard)
-            found.append((rows, unit, shares.astype(self.ring.dtype)))
-        return found
+            inputs.append((rows, unit, shares.astype(self.ring.dtype)))
+        return inputs
 
 
-def other(own: tuple[TrainingData, Any, Any], seed: int) -> tuple[TrainingData, Any, Any]:
-    """Return rows that have nothing to do with the first."""
-    data, unit, leaves = own
+def make_other_inputs(
+    inputs: tuple[TrainingData, Any, Any], seed: int
+) -> tuple[TrainingData, Any, Any]:
+    """Return independent inputs of the same shapes."""
+    data, unit, leaves = inputs
     rng = np.random.default_rng(seed)
     columns = data.columns
     buckets = rng.integers(0, 8, columns.buckets.shape).astype(columns.buckets.dtype)
@@ -101,69 +103,67 @@ def other(own: tuple[TrainingData, Any, Any], seed: int) -> tuple[TrainingData, 
     ],
     ids=lambda changes: ", ".join(map(str, changes)) or "regression",
 )
-def test_workers_of_all_others_learn_nothing_of_a_shard(
-    changes: dict[str, Any], honest: int
-) -> None:
+def test_training_workers_learn_nothing_about_a_shard(changes: dict[str, Any], honest: int) -> None:
     group = Group(3, **changes)
     data = group.data(1)
     session = perform(group, data, Randomness("a group"))
-    explain(session, honest, other(data[honest], 2))
+    explain(session, honest, make_other_inputs(data[honest], 2))
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])
-def test_the_same_with_lattice_masks(task: str) -> None:
+def test_training_workers_with_lattice_masks(task: str) -> None:
     with uniform_lattice():
         group = Group(2, 2 * N, task=task, masks="lattice")
         assert group.plan.n_lattice_errors
         data = group.data(1)
         session = perform(group, data, Randomness("a group"))
-        explain(session, 1, other(data[1], 2))
+        explain(session, 1, make_other_inputs(data[1], 2))
 
 
 TABLES, DEPTH, OUTPUTS, ROWS = 2, 2, 2, 12
 OWNERS = np.array([[0, 1], [1, 0]])
-"""Whose each test is."""
+"""The owner of each split."""
 
 
-class Outcomes(NamedTuple):
-    """What a worker hears from its head: which rows fail its tests, and shares of a model."""
+class PredictionInputs(NamedTuple):
+    """A coordinator's messages to its worker: outcomes of local splits, and shares of a model."""
 
-    fails: Any
+    goes_right: Any
     leaves: Any
     start: Any
     contributions: Any
 
     @classmethod
-    def of(cls, owner: int, seed: int) -> Outcomes:
+    def draw(cls, owner: int, seed: int) -> PredictionInputs:
         rng, leaves = np.random.default_rng(seed), 1 << DEPTH
-        fails = rng.integers(0, 2, (TABLES, DEPTH, ROWS), dtype=np.uint8)
+        goes_right = rng.integers(0, 2, (TABLES, DEPTH, ROWS), dtype=np.uint8)
         shapes = (TABLES, OUTPUTS, leaves), (OUTPUTS, 1), (TABLES, OUTPUTS, DEPTH, leaves)
         shares = [rng.integers(0, 2**32, shape, dtype=np.uint32) for shape in shapes]
-        fails[np.not_equal(OWNERS, owner)] = 0
-        return cls(fails, *shares)
+        goes_right[np.not_equal(OWNERS, owner)] = 0
+        return cls(goes_right, *shares)
 
 
-def infer_in_a_group(runtime: Runtime, told: Outcomes | None) -> None:
-    """All that a group does with trained tables: the program of its workers."""
+def infer_in_a_group(runtime: Runtime, inputs: PredictionInputs | None) -> None:
+    """Run the program of a group's workers with trained tables."""
     rings = (Z1, Z32, Z32, Z32)
-    parts = told if told is not None else Outcomes.of(0, 0)
-    fails, leaves, start, contributions = (
-        Share.unknown(part.shape, ring) if told is None else Share(part, ring)
+    parts = inputs if inputs is not None else PredictionInputs.draw(0, 0)
+    goes_right, leaves, start, contributions = (
+        Share.unknown(part.shape, ring) if inputs is None else Share(part, ring)
         for part, ring in zip(parts, rings, strict=True)
     )
-    groups = (2, *(() if told is None else OWNERS.reshape(-1).tolist()))
+    groups = (2, *(() if inputs is None else OWNERS.reshape(-1).tolist()))
     worker = ShardInference(runtime, MaskedProtocol)
-    for order in (
-        Command("outcomes", (), (fails,)),
+    for command in (
+        Command("outcomes", (), (goes_right,)),
         Command("scores", (), (leaves, start)),
         Command("explained", groups, (leaves, start, contributions)),
         Command("absolute sums", groups, (leaves, contributions)),
     ):
-        worker.execute(order)
+        worker.execute(command)
 
 
 @pytest.mark.parametrize("honest", [0, 1])
-def test_workers_of_all_others_learn_nothing_of_rows_to_predict(honest: int) -> None:
-    data = [Outcomes.of(owner, owner) for owner in range(2)]
+def test_prediction_workers_learn_nothing_about_rows(honest: int) -> None:
+    data = [PredictionInputs.draw(owner, owner) for owner in range(2)]
     session = perform(infer_in_a_group, data, Randomness("a group"))
-    explain(session, honest, Outcomes.of(honest, 2))
+    explain(session, honest, PredictionInputs.draw(honest, 2))

@@ -1,4 +1,4 @@
-"""One of three dealers, with all participants but one, learns nothing about masks."""
+"""One of three dealers, colluding with all participants but one, learns nothing about masks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from privet.arithmetic.shares import N_HOLDERS
 from tests.privacy.cases import prediction, training
-from tests.privacy.choosing import explain
-from tests.privacy.hidden import Coalition
-from tests.privacy.three import MEETING, Dealing, deal
+from tests.privacy.dealer_explanation import explain
+from tests.privacy.hidden_draws import Coalition
+from tests.privacy.three_dealers import SEED_EXCHANGE, Dealing, deal
 from tests.privacy.uniform import groups, unfair, untested
 
 N_PARTIES = 3
@@ -21,7 +21,7 @@ CASES = ["regression", "classification", "prediction"]
 
 @cache
 def dealt(case: str, rounds: int = 1) -> tuple[Callable[[Any], None], Dealing]:
-    """Return a program, and what its dealers say; each has each role once in a round."""
+    """Return a program and the messages of its dealers; each has each role once in a round."""
     program: Any
     if case == "prediction":
         program, _ = prediction("masked", N_PARTIES, 0, 1)
@@ -42,39 +42,39 @@ def dealt(case: str, rounds: int = 1) -> tuple[Callable[[Any], None], Dealing]:
 @pytest.mark.parametrize(
     ("dealer", "honest"), [(k, (k + 1) % N_PARTIES) for k in range(N_HOLDERS)] + [(0, 0)]
 )
-def test_what_a_dealer_hears_fits_other_masks(case: str, dealer: int, honest: int) -> None:
-    """So do all corrections, of which the coalition may get any."""
+def test_other_masks_explain_the_view_of_a_dealer(case: str, dealer: int, honest: int) -> None:
+    """Other masks also explain all corrections, any of which the coalition can receive."""
     program, before = dealt(case)
     explain(program, N_PARTIES, before, Coalition(dealer, honest))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_dealer_hears_what_there_is_to_hear(case: str) -> None:
-    """From the next one and from the one before it, so that the above is said of every role."""
+def test_every_dealer_receives_messages_of_all_steps(case: str) -> None:
+    """Each receives them from both other dealers, so the test above covers every role."""
     _, before = dealt(case)
-    every = [
+    steps = [
         {
             ((message.sender - dealer) % N_HOLDERS, message.step)
-            for message in before.heard[dealer]
+            for message in before.received[dealer]
             if not message.step.startswith("setup")  # in which roles are fixed
         }
         for dealer in range(N_HOLDERS)
     ]
-    assert every[0] == every[1] == every[2]
-    assert {sender for sender, step in every[0] if step != MEETING} == {1, 2}
+    assert steps[0] == steps[1] == steps[2]
+    assert {sender for sender, step in steps[0] if step != SEED_EXCHANGE} == {1, 2}
     assert all(before.corrections[dealer] for dealer in range(N_HOLDERS))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_dealers_hear_is_uniform(case: str) -> None:
-    """To each of them; and to all together, where each hears too little to tell.
+def test_messages_to_dealers_are_uniform(case: str) -> None:
+    """Test the messages to each dealer, and to all together if one receives too few to test.
 
-    That alone would not do: something may be uniform, and known to whoever hears it.
+    This test alone does not suffice: a uniform message can be one that its recipient knows.
     """
     _, before = dealt(case, rounds=3)
-    every = [letter for letters in before.letters.values() for letter in letters]
-    for letters in (*before.letters.values(), every):
-        found = groups(letters)
-        assert sum(len(g.elements) for g in found) == sum(a.size for _, _, a in letters) > 0
-        assert [alarm for group in found for alarm in unfair(group)] == []
-    assert untested(groups(every)) == []
+    all_vectors = [vector for vectors in before.vectors.values() for vector in vectors]
+    for vectors in (*before.vectors.values(), all_vectors):
+        tested = groups(vectors)
+        assert sum(len(g.elements) for g in tested) == sum(a.size for _, _, a in vectors) > 0
+        assert [alarm for group in tested for alarm in unfair(group)] == []
+    assert untested(groups(all_vectors)) == []

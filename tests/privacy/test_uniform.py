@@ -1,6 +1,7 @@
-"""Everything that participants are sent or that is opened to them is uniform, and of one shape.
+"""All messages to participants and all opened values are uniform, and shapes do not depend on data.
 
-The explanation test finds what depends on data; this finds masks that are narrower than their ring.
+The explanation test finds messages that depend on data; this test finds masks that are narrower
+than their ring.
 """
 
 from __future__ import annotations
@@ -18,55 +19,56 @@ from tests.privacy.stage import Randomness, Seen, Session, perform
 from tests.privacy.uniform import groups, unfair, untested
 
 TASKS: list[str] = ["regression", "classification"]
-# Steps whose messages are not uniform: what is revealed, by intent; and masked permutations, which
-# are uniform permutations (tests/gates/test_leakage.py) and not uniform bytes.
+# Steps whose messages are not uniform: intended reveals; and masked permutations, which are uniform
+# permutations (tests/gates/test_leakage.py) and not uniform bytes.
 _PLAIN = ("reveal", "check", "argmin", "permute", "predict", "table", "")
 
 
 def messages(seen: Seen) -> list[tuple[str, Ring, RingArray]]:
-    """Return all vectors that came from the others and from the dealer, but for reveals."""
-    return [letter for letter in seen.letters if letter[0].split("/")[-1] not in _PLAIN]
+    """Return all vectors from the other participants and the dealer, except reveals."""
+    return [vector for vector in seen.vectors if vector[0].split("/")[-1] not in _PLAIN]
 
 
 def assert_uniform(session: Session) -> None:
-    """No group of any participant's view raises an alarm, and none is left out.
+    """Check that no group of any participant's view raises an alarm, and that none is left out.
 
-    The dealer sends a correction to one participant, whose turn it is: often enough to some.
+    The dealer sends each correction to only one participant, so every group is large enough at
+    some participant, but not at all of them.
     """
-    for kind in (lambda seen: seen.opened, messages):
-        small = []
+    for list_values in (lambda seen: seen.opened, messages):
+        too_small = []
         for seen in session.seen:
-            values = kind(seen)
-            found = groups(values)
-            assert sum(len(g.elements) for g in found) == sum(a.size for _, _, a in values)
-            assert [alarm for group in found for alarm in unfair(group)] == []
-            small.append(set(untested(found)))
-        assert set.intersection(*small) == set()
+            values = list_values(seen)
+            tested = groups(values)
+            assert sum(len(g.elements) for g in tested) == sum(a.size for _, _, a in values)
+            assert [alarm for group in tested for alarm in unfair(group)] == []
+            too_small.append(set(untested(tested)))
+        assert set.intersection(*too_small) == set()
 
 
 @pytest.mark.parametrize(
     ("protocol", "case"),
     [*(("masked", case) for case in range(4)), *(("paper", case) for case in range(3))],
 )
-def test_everything_is_uniform(protocol: str, case: int) -> None:
-    """Trainings of both kinds, predictions and, by `masked`, explained ones."""
+def test_views_are_uniform(protocol: str, case: int) -> None:
+    """Training of both tasks, predictions and, with `masked`, explained predictions."""
     assert_uniform(uniform_session(protocol, case))
 
 
 @pytest.mark.parametrize("case", [4, 5, 6, 7])
-def test_validation_rows_and_constraints(case: int) -> None:
-    """Of regressions and classifications."""
+def test_views_with_validation_rows_and_constraints_are_uniform(case: int) -> None:
+    """Regression and classification."""
     assert_uniform(uniform_session("masked", case))
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_training_of_two(task: str) -> None:
+def test_views_of_two_participants_are_uniform(task: str) -> None:
     program, data = training("masked", task, 2, 0, tables=16, **ALL_TERMS)
     assert_uniform(perform(program, data, Randomness("uniform")))
 
 
-def test_the_table_of_openings_is_what_is_opened() -> None:
-    """If this fails after a change that is meant: python -m tests.privacy.openings."""
+def test_table_of_openings_is_current() -> None:
+    """If this fails after an intended change, run: python -m tests.privacy.openings."""
     assert written() == tables()
 
 
@@ -78,16 +80,19 @@ def shuffled(data: TrainingData) -> TrainingData:
 @pytest.mark.parametrize("protocol", ["masked", "paper"])
 @pytest.mark.parametrize("task", TASKS)
 def test_shapes_and_order_do_not_depend_on_data(protocol: str, task: str) -> None:
-    """Not even on whose the tests are, but in `paper`, where owners share their outcomes."""
+    """With `masked` they do not depend on the owners of splits, either.
+
+    With `paper` they do, since owners share their outcomes.
+    """
     program, data = training(protocol, task, 3, 0, tables=1)
     other = list(data)
     other[1], other[2] = (mirror(data[1][0]), None), (other_label(data[2][0]), None)
     if protocol == "masked":
-        # Noise for signal: other features are tested, of other owners.
-        own = data[0][0]
-        swapped = np.roll(own.columns.buckets, 1, axis=1)[::-1].copy()
+        # Exchange noise and signal: splits are on other features, of other owners.
+        first_data = data[0][0]
+        swapped = np.roll(first_data.columns.buckets, 1, axis=1)[::-1].copy()
         other[0] = (
-            type(own)(type(own.columns)(**{**vars(own.columns), "buckets": swapped}), None),
+            replace(first_data, columns=replace(first_data.columns, buckets=swapped)),
             None,
         )
     first, second = (perform(program, each, Randomness("shapes")) for each in (data, other))

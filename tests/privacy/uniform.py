@@ -1,11 +1,11 @@
-"""Whether bits are fair: statistics on what participants see, none of which may be left out.
+"""Statistical tests of uniformity for the views of participants; no element is left out.
 
-Two tests for each group of elements. Every *bit* of the ring must be 1 about half of the time; 64
-elements are enough to find a bit that never changes. In groups of 1,280 elements and more, every
-*byte* must have each of its 256 values about equally often, by chi-square.
+There are two tests for each group of elements. Every *bit* of the ring must be 1 about half of the
+time; 64 elements suffice to find a constant bit. In groups of at least 1,280 elements, every *byte*
+must have each of its 256 values about equally often, by chi-square.
 
-Groups are the elements of one step; small ones are joined with the next of their ring. Each test
-rejects what is truly uniform once in 10^12 times.
+A group contains the elements of one step; small groups are joined with the next of their ring. Each
+test rejects uniform elements with a probability of 10^-12.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from scipy.stats import chi2, norm
 from privet.arithmetic.rings import BIT_RING, Ring, RingArray
 
 FALSE_ALARM = 1e-12
-FEWEST = 64
-FEWEST_FOR_BYTES = 1280
+MIN_SIZE = 64
+MIN_SIZE_FOR_BYTES = 1280
 
 
 class Group(NamedTuple):
-    """Elements of one ring that are tested together, and the steps that they come from."""
+    """Elements of one ring that are tested together, and their steps."""
 
     steps: tuple[str, ...]
     ring: Ring
@@ -36,44 +36,44 @@ class Group(NamedTuple):
 
 
 def groups(values: Iterable[tuple[str, Ring, RingArray]]) -> list[Group]:
-    """Return everything in groups that are large enough to be tested."""
+    """Return all elements, in groups that are large enough to be tested if possible."""
     by_step: dict[tuple[str, Ring], list[RingArray]] = {}
     for step, ring, array in values:
         by_step.setdefault((step, ring), []).append(ring.reduce_modulus(array).reshape(-1))
-    found: list[Group] = []
+    joined: list[Group] = []
     for ring in dict.fromkeys(ring for _, ring in by_step):
         members = [
             Group((step,), ring, np.concatenate(arrays))
-            for (step, its), arrays in by_step.items()
-            if its is ring
+            for (step, step_ring), arrays in by_step.items()
+            if step_ring is ring
         ]
-        found += _joined(sorted(members, key=lambda group: len(group.elements)))
-    return [group for group in found if len(group.elements)]
+        joined += _join_small(sorted(members, key=lambda group: len(group.elements)))
+    return [group for group in joined if len(group.elements)]
 
 
-def _joined(members: list[Group]) -> list[Group]:
+def _join_small(members: list[Group]) -> list[Group]:
     """Join groups, smallest first, until each is large enough."""
-    found: list[Group] = []
+    joined: list[Group] = []
     for group in members:
-        if found and len(found[-1].elements) < FEWEST:
-            last = found.pop()
+        if joined and len(joined[-1].elements) < MIN_SIZE:
+            last = joined.pop()
             elements = np.concatenate([last.elements, group.elements])
             group = Group((*last.steps, *group.steps), group.ring, elements)  # noqa: PLW2901
-        found.append(group)
-    return found
+        joined.append(group)
+    return joined
 
 
-def untested(found: Iterable[Group]) -> list[str]:
-    """Return the steps of groups that are too small to say anything about, and their rings."""
+def untested(tested: Iterable[Group]) -> list[str]:
+    """Return the rings and steps of groups that are too small to be tested."""
     return [
         f"{group.ring.name} in {', '.join(group.steps)}"
-        for group in found
-        if len(group.elements) < FEWEST
+        for group in tested
+        if len(group.elements) < MIN_SIZE
     ]
 
 
 def unfair(group: Group) -> list[str]:
-    """Return what is not uniform about a group."""
+    """Return an alarm for each bit and byte of a group that is not uniform."""
     alarms = []
     count = len(group.elements)
     width = 8 if group.ring is BIT_RING else group.ring.bits
@@ -82,7 +82,7 @@ def unfair(group: Group) -> list[str]:
         ones = int(((group.elements >> group.elements.dtype.type(bit)) & 1).sum())
         if abs(ones - count / 2) > limit:
             alarms.append(f"bit {bit} is 1 in {ones} of {group}")
-    if count >= FEWEST_FOR_BYTES:
+    if count >= MIN_SIZE_FOR_BYTES:
         words = np.ascontiguousarray(group.elements).view(np.uint8).reshape(count, -1)
         for position in range(width // 8):  # of 36 bits, the last 4 have been tested above
             counts = np.bincount(words[:, position], minlength=256)

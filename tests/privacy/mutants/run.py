@@ -1,9 +1,9 @@
-"""Apply each mutant to a copy of the package, and see whether the privacy tests catch it.
+"""Apply each mutant to a copy of the package, and check that the privacy tests catch it.
 
-python -m tests.privacy.mutants.run                  all of them
-python -m tests.privacy.mutants.run NAME NAME ...    some of them
+python -m tests.privacy.mutants.run                  all mutants
+python -m tests.privacy.mutants.run NAME NAME ...    some mutants
 
-If all that were judged are caught, their rows are written into docs/mutants.md.
+If all of these are caught, their rows are written to docs/mutants.md.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ else:
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "mutants.md"
 TESTS = (
-    "tests/arithmetic/test_lattice.py",
+    "tests/arithmetic/test_ring_lwe.py",
     "tests/privacy",
     "tests/gates/test_leakage.py",
-    "tests/gates/test_recipes.py",
+    "tests/gates/test_correlations.py",
 )
 
 
@@ -54,13 +54,13 @@ class Mutant:
     edits: tuple[Edit, ...]
 
     def apply(self, package: Path) -> None:
-        """Change a copy of the package; raise ValueError if the patch does not fit any more."""
+        """Change a copy of the package; raise ValueError if the patch no longer fits."""
         for edit in self.edits:
             path = package / edit.file
             text = path.read_text()
-            times = text.count(edit.old)
-            if times != 1:
-                raise ValueError(f"{self.name}: {edit.old!r} is {times} times in {edit.file}")
+            count = text.count(edit.old)
+            if count != 1:
+                raise ValueError(f"{self.name}: {edit.old!r} occurs {count} times in {edit.file}")
             changed = text.replace(edit.old, edit.new)
             ast.parse(changed)
             path.write_text(changed)
@@ -68,7 +68,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant."""
+    """The result of the tests on a mutant."""
 
     mutant: Mutant
     test: str
@@ -87,14 +87,14 @@ def load() -> list[Mutant]:
 
 
 def judge(mutant: Mutant, *tests: str) -> Verdict:
-    """Run the privacy tests, or some of them, on a copy of the package with the mutant in it."""
+    """Run the privacy tests, or the given ones, on a copy of the package with the mutant."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="privet-mutant-") as folder:
         package = Path(folder) / "privet"
         shutil.copytree(ROOT / "src" / "privet", package)
         mutant.apply(package)
         options = ("-x", "-q", "-p", "no:cacheprovider", "--ignore=tests/privacy/test_mutants.py")
-        ended = subprocess.run(  # noqa: S603
+        process = subprocess.run(  # noqa: S603
             [sys.executable, "-m", "pytest", *options, *(tests or TESTS)],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": folder},
@@ -102,12 +102,13 @@ def judge(mutant: Mutant, *tests: str) -> Verdict:
             text=True,
             check=False,
         )
-    if ended.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        raise RuntimeError(f"{mutant.name}: the tests did not run:\n{ended.stdout}\n{ended.stderr}")
-    failed = re.search(r"^FAILED (.+?)(?: - .*)?$", ended.stdout, re.MULTILINE)
-    if (failed is None) != (ended.returncode == pytest.ExitCode.OK):
-        raise RuntimeError(f"{mutant.name}: no test is named as failed:\n{ended.stdout}")
-    errors = re.findall(r"^E   +(\S.*)$", ended.stdout, re.MULTILINE)
+    output = process.stdout
+    if process.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        raise RuntimeError(f"{mutant.name}: the tests did not run:\n{output}\n{process.stderr}")
+    failed = re.search(r"^FAILED (.+?)(?: - .*)?$", output, re.MULTILINE)
+    if (failed is None) != (process.returncode == pytest.ExitCode.OK):
+        raise RuntimeError(f"{mutant.name}: no test is named as failed:\n{output}")
+    errors = re.findall(r"^E   +(\S.*)$", output, re.MULTILINE)
     return Verdict(
         mutant,
         failed.group(1) if failed else "",
@@ -117,7 +118,7 @@ def judge(mutant: Mutant, *tests: str) -> Verdict:
 
 
 def main(names: list[str]) -> int:
-    """Judge mutants; return how many were not caught."""
+    """Judge mutants; return the number of mutants that were not caught."""
     mutants = [m for m in load() if not names or m.name in names]
     verdicts = []
     for mutant in mutants:
@@ -134,35 +135,34 @@ def main(names: list[str]) -> int:
 
 
 def written() -> dict[str, str]:
-    """Return the rows that the page has, by mutant."""
-    lines = PAGE.read_text().splitlines()[_HEAD:]
+    """Return the rows of the page, by mutant."""
+    lines = PAGE.read_text().splitlines()[_N_HEADER_LINES:]
     return {line.split("|")[1].strip(): line for line in lines}
 
 
 def row(verdict: Verdict) -> str:
-    """Return what the page says of a mutant."""
+    """Return the row of a mutant."""
     test = re.sub(r"\[.*", "", verdict.test.rpartition("::")[2])
     message = verdict.message.replace("tests.privacy.explain.Unexplained: ", "")
-    message = re.sub(r"b'[^']*'", "b'...'", message)  # random, and another every time
+    message = re.sub(r"b'[^']*'", "b'...'", message)  # random bytes
     return f"| {verdict.mutant.name} | {verdict.mutant.loses} | `{test}` | {message} |"
 
 
-_HEAD = 10
-"""Lines of the page before its rows."""
+_N_HEADER_LINES = 10
 
 
 def page(rows: dict[str, str]) -> str:
-    """Return the table of mutants, for the documents; those that were never judged are missing."""
+    """Return the page; mutants that were never judged are missing."""
     lines = [
         "# Mutants",
         "",
         "Small patches that each lose privacy in one place, and what catches them: written by",
         "`make test-mutants`, which applies each to a copy of the package and runs",
-        "`tests/privacy`, `test_leakage.py` and `test_recipes.py` of `tests/gates`, and",
-        "`test_lattice.py` of `tests/arithmetic`. Patches are in",
+        "`tests/privacy`, `test_leakage.py` and `test_correlations.py` of `tests/gates`, and",
+        "`test_ring_lwe.py` of `tests/arithmetic`. Patches are in",
         "[`mutants.toml`](../tests/privacy/mutants/mutants.toml).",
         "",
-        "| mutant | what somebody could learn by it | caught by | which says |",
+        "| mutant | what a colluding party could learn | caught by | message |",
         "| --- | --- | --- | --- |",
     ]
     lines += [rows[mutant.name] for mutant in load() if mutant.name in rows]

@@ -1,7 +1,7 @@
-"""What a corrupt dealer and all participants but one do not know, chosen instead of drawn.
+"""The draws that a coalition of a corrupt dealer and all participants but one does not know.
 
-Of the honest participant's three seeds the one that the dealer lacks, and the stream that the
-other two dealers have alone.
+They are chosen instead of drawn: those from the seed of the honest participant that the dealer
+lacks, and those from the stream that only the other two dealers have.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from privet.runtime.opening import Payload
 from privet.runtime.runtime import Shape
 from privet.transport.channel import Array
 from tests.privacy.explain import Unexplained
-from tests.privacy.three import MEETING, NAMES, Dealing, Watched
+from tests.privacy.three_dealers import NAMES, SEED_EXCHANGE, Dealing, Watched
 
 PAIR, SHARES, PRIVATE = "pair", "shares", "private"
-_PATIENCE = 20.0
+_TIMEOUT = 20.0  # seconds
 _PARTICIPANT = "a participant"
 
 Piece = tuple[int, int] | None
-"""Some of a draw, along its first axis; or all of it."""
+"""A range of a draw along its first axis; None for the whole draw."""
 
 
 class Coalition(NamedTuple):
@@ -37,7 +37,7 @@ class Coalition(NamedTuple):
 
     @property
     def part(self) -> int:
-        """Which of the three parts of a mask the dealer lacks."""
+        """The part of a mask, of three, that the dealer lacks."""
         return (self.dealer + 2) % N_HOLDERS
 
     @property
@@ -46,9 +46,9 @@ class Coalition(NamedTuple):
         return (self.dealer + 1) % N_HOLDERS, (self.dealer + 2) % N_HOLDERS
 
     def seeds(self, n_parties: int) -> set[tuple[int, int]]:
-        """Return which of the seeds that each dealer draws, in their order, are hidden.
+        """Return the hidden seeds: the dealer that draws each, and its position.
 
-        A dealer draws one for each participant, a name, and one with each of the other two.
+        A dealer draws a seed for each participant, an id, and a seed with each other dealer.
         """
         after, before = self.others
         return {(before, self.honest), (after, n_parties + 1), (before, n_parties + 2)}
@@ -63,14 +63,14 @@ class Draw:
         self._chosen: dict[Piece, threading.Event] = {}
 
     def choose(self, piece: Piece, values: RingArray) -> None:
-        """Say what a piece of it is."""
+        """Set a piece of the draw."""
         assert not self._event(piece).is_set()
         at(self.array, piece)[...] = values
         self._event(piece).set()
 
     def wait(self, piece: Piece, where: str, failed: threading.Event) -> RingArray:
         """Return a piece, once it is chosen."""
-        for _ in range(int(_PATIENCE / 0.05)):
+        for _ in range(int(_TIMEOUT / 0.05)):
             if self._event(piece).wait(0.05):
                 return at(self.array, piece)
             if failed.is_set():
@@ -78,12 +78,12 @@ class Draw:
         raise Unexplained(f"{where}, the other holder of a hidden draw hides nothing by it")
 
     def _event(self, piece: Piece) -> threading.Event:
-        # Unlike that of a defaultdict, one operation: both holders may come at once.
+        # Unlike a defaultdict, setdefault is atomic: both holders can arrive at the same time.
         return self._chosen.setdefault(piece, threading.Event())
 
 
 def at(array: RingArray, piece: Piece) -> RingArray:
-    """Return a piece of a draw, or of what becomes one."""
+    """Return a piece of an array."""
     return array[...] if piece is None else array[slice(*piece)]
 
 
@@ -97,25 +97,25 @@ class Script:
         self._masks = Prg(hashlib.sha256(b"other masks").digest())
 
     def draw(self, dealer: Scripted, stream: str, place: Place, shape: Shape, ring: Ring) -> Draw:
-        """Return a draw, which a dealer must not have had before."""
+        """Return a draw; raise Unexplained if the dealer has used it before."""
         with self._lock:
-            found = self.draws.get((stream, place))
-            if found is None:
-                found = self.draws[stream, place] = Draw(shape, ring)
+            draw = self.draws.get((stream, place))
+            if draw is None:
+                draw = self.draws[stream, place] = Draw(shape, ring)
                 if is_mask(stream, place):
-                    found.choose(None, self._masks.uniform(place, shape, ring))
-            if dealer.number in found.used_by:
+                    draw.choose(None, self._masks.uniform(place, shape, ring))
+            if dealer.number in draw.used_by:
                 raise Unexplained(
                     f"{dealer.where}, two draws of the stream {stream!r} have the same place"
                 )
-            if (found.array.shape, found.ring) != (shape, ring):
+            if (draw.array.shape, draw.ring) != (shape, ring):
                 raise Unexplained(f"{dealer.where}, dealers draw different things at one place")
-            found.used_by.append(dealer.number)
-        return found
+            draw.used_by.append(dealer.number)
+        return draw
 
 
 def is_mask(stream: str, place: Place) -> bool:
-    """Tell whether something is drawn to mask data, not to hide what is dealt."""
+    """Return whether a draw masks data, instead of hiding dealt values."""
     return stream == PRIVATE or (stream == SHARES and place.kind == "uniform")
 
 
@@ -130,17 +130,20 @@ class _Stream:
 
 
 class Scripted(Watched):
-    """An honest dealer, whose hidden streams are those of a script."""
+    """An honest dealer whose hidden draws come from a script."""
 
     def __init__(
         self, *arguments: Any, coalition: Coalition, script: Script, before: Dealing
     ) -> None:
         super().__init__(*arguments)
         self.coalition, self.script = coalition, script
-        heard = before.heard[coalition.dealer]
-        said = [m for m in heard if m.sender == self.number and m.step != MEETING]
+        sent = [
+            message
+            for message in before.received[coalition.dealer]
+            if message.sender == self.number and message.step != SEED_EXCHANGE
+        ]
         self._before = {
-            NAMES[coalition.dealer]: iter(said),
+            NAMES[coalition.dealer]: iter(sent),
             _PARTICIPANT: iter(before.corrections[self.number]),
         }
         part = (coalition.part - self.number) % N_HOLDERS
@@ -151,7 +154,7 @@ class Scripted(Watched):
             (self._private_prgs[part], coalition.honest, PRIVATE),
         ]
         self.replaced: dict[str, Prg] = {}
-        """The hidden streams that would have been drawn from."""
+        """The original hidden streams."""
         for streams, number, name in holders:
             self.replaced[name] = streams[number]
             streams[number] = _Stream(name, self)
@@ -161,31 +164,31 @@ class Scripted(Watched):
         return f"at step {self.step_name!r}"
 
     def hidden(self, stream: str, place: Place, shape: Shape, ring: Ring) -> RingArray:
-        """Return what the script says."""
+        """Return a draw of the script."""
         return self.script.draw(self, stream, place, shape, ring).array.copy()
 
-    def says(self, other: int, array: RingArray, ring: Ring) -> None:
+    def before_send(self, other: int, array: RingArray, ring: Ring) -> None:
         if other == self.coalition.dealer:
-            self.shows(NAMES[other], array, ring)
+            self.check_message(NAMES[other], array, ring)
 
-    def corrects(self, message: Array, array: RingArray, ring: Ring) -> Array:
-        self.shows(_PARTICIPANT, array, ring)
+    def before_correction(self, message: Array, array: RingArray, ring: Ring) -> Array:
+        self.check_message(_PARTICIPANT, array, ring)
         return message
 
-    def shows(self, to: str, array: RingArray, ring: Ring) -> None:
-        """Compare an array that the coalition may see with what it saw before."""
-        if (
-            ring.reduce_modulus(array) != ring.reduce_modulus(self.shown_before(to, array, ring))
-        ).any():
-            raise Unexplained(f"{self._what(to)} depends on what is hidden")
+    def check_message(self, recipient: str, array: RingArray, ring: Ring) -> None:
+        """Compare an array that the coalition can see with the one of the first run."""
+        earlier = self.get_earlier_message(recipient, array, ring)
+        if (ring.reduce_modulus(array) != ring.reduce_modulus(earlier)).any():
+            raise Unexplained(f"{self._describe(recipient)} depends on what is hidden")
 
-    def shown_before(self, to: str, array: RingArray, ring: Ring) -> RingArray:
-        """Return what was sent instead of an array."""
-        letter, message = Payload.for_array(ring, array.shape), next(self._before[to], None)
-        if message is None or len(message.content) != letter.nbytes:
-            raise Unexplained(f"{self._what(to)} has not the size that it had")
-        (found,) = letter.decode(np.frombuffer(message.content, dtype=letter.expected.dtype))
-        return found.reshape(array.shape)
+    def get_earlier_message(self, recipient: str, array: RingArray, ring: Ring) -> RingArray:
+        """Return the array that was sent in the first run in place of this one."""
+        payload = Payload.for_array(ring, array.shape)
+        message = next(self._before[recipient], None)
+        if message is None or len(message.content) != payload.nbytes:
+            raise Unexplained(f"{self._describe(recipient)} has not the size that it had")
+        (earlier,) = payload.decode(np.frombuffer(message.content, dtype=payload.expected.dtype))
+        return earlier.reshape(array.shape)
 
-    def _what(self, to: str) -> str:
-        return f"{self.where}, what {NAMES[self.number]} sends to {to}"
+    def _describe(self, recipient: str) -> str:
+        return f"{self.where}, what {NAMES[self.number]} sends to {recipient}"

@@ -1,4 +1,4 @@
-"""Three dealers in threads, with all that each of them hears and sends to participants noted."""
+"""Three dealers in threads; all messages to each of them and to participants are recorded."""
 
 from __future__ import annotations
 
@@ -13,15 +13,8 @@ from unittest import mock
 
 from privet.arithmetic.rings import Ring, RingArray
 from privet.arithmetic.shares import N_HOLDERS
-from privet.runtime.correlations import (
-    dealer as dealer_module,
-)
-from privet.runtime.correlations import (
-    replicated,
-)
-from privet.runtime.correlations import (
-    replicated as fellows_module,
-)
+from privet.runtime.correlations import dealer as dealer_module
+from privet.runtime.correlations import replicated
 from privet.runtime.correlations.replicated import DealerPeers, ReplicatedDealer, _DealerRoleChannel
 from privet.runtime.correlations.source import S_HOLDER, CorrelationSender
 from privet.runtime.opening import Payload
@@ -29,14 +22,14 @@ from privet.transport.channel import Array, Channel, Expected
 from privet.transport.memory import create_memory_channels
 
 NAMES = ("dealer1", "dealer2", "dealer3")
-MEETING = "meeting"
-"""The step in which dealers draw seeds together."""
+SEED_EXCHANGE = "seed exchange"
+"""The step in which dealers draw common seeds."""
 
-_here = threading.local()  # which dealer this thread is, and what it did last
+_thread = threading.local()  # the dealer of this thread, and its last encoded array
 
 
 class Message(NamedTuple):
-    """What a dealer heard, or a participant was sent."""
+    """A message to a dealer, or a correction to a participant."""
 
     sender: int
     step: str
@@ -46,81 +39,81 @@ class Message(NamedTuple):
 
 @dataclass
 class Dealing:
-    """What was said as three dealers dealt something."""
+    """The messages of three dealers in a preprocessing run."""
 
-    heard: dict[int, list[Message]] = field(default_factory=lambda: defaultdict(list))
-    """By whom it was heard."""
-    letters: dict[int, list[tuple[str, Ring, RingArray]]] = field(
+    received: dict[int, list[Message]] = field(default_factory=lambda: defaultdict(list))
+    """The messages between dealers, by recipient."""
+    vectors: dict[int, list[tuple[str, Ring, RingArray]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """The same as elements, but for seeds."""
+    """The same as ring elements, without seeds."""
     corrections: dict[int, list[Message]] = field(default_factory=lambda: defaultdict(list))
-    """By which dealer they were sent."""
+    """The corrections to participants, by sender."""
     dealers: dict[int, Watched] = field(default_factory=dict)
 
 
-class _Listening(DealerPeers):
-    """The other two dealers, with all that they say noted."""
+class _RecordingPeers(DealerPeers):
+    """The other two dealers; records all their messages."""
 
     def __init__(self, number: int, channel: Channel, dealing: Dealing) -> None:
         super().__init__(number, NAMES, channel)
         self.dealing = dealing
-        self.step: Callable[[], str] = lambda: MEETING
+        self.step: Callable[[], str] = lambda: SEED_EXCHANGE
 
     def receive(self, other: int, expected: Expected, tag: int = 0, stream: int = 0) -> Array:
         array = super().receive(other, expected, tag, stream)
         message = Message(other, self.step(), tag, array.tobytes())
-        self.dealing.heard[self.dealer_index].append(message)
+        self.dealing.received[self.dealer_index].append(message)
         return array
 
 
-class _Corrections(CorrelationSender):
-    """Participants who are not there, with all that they are sent noted."""
+class _RecordingSender(CorrelationSender):
+    """A sender without participants; records all corrections."""
 
-    def __init__(self, fellows: _Listening, n_parties: int) -> None:
-        self._fellows, self._n_parties = fellows, n_parties
+    def __init__(self, peers: _RecordingPeers, n_parties: int) -> None:
+        self._peers, self._n_parties = peers, n_parties
         self.dealer: Watched
 
     def distribute_seeds(self) -> tuple[str, list[list[bytes]]]:
-        return self._fellows.exchange_seeds(self._n_parties, b"")
+        return self._peers.exchange_seeds(self._n_parties, b"")
 
     def send(self, party: int, array: Array, tag: int) -> None:
-        sent = self.dealer.corrects(array, *_here.written)
+        sent = self.dealer.before_correction(array, *_thread.encoded)
         message = Message(self.dealer.number, self.dealer.step_name, tag, sent.tobytes())
-        self._fellows.dealing.corrections[self.dealer.number].append(message)
+        self._peers.dealing.corrections[self.dealer.number].append(message)
 
     def close(self, tag: int) -> None:
         pass
 
 
 class Watched(ReplicatedDealer):
-    """One of three dealers, that does something as it speaks and listens: here, nothing."""
+    """One of three dealers, with hooks for its messages, which do nothing here."""
 
     role = S_HOLDER
-    """That of now."""
+    """The current role."""
 
     def __init__(self, n_parties: int, number: int, channel: Channel, dealing: Dealing) -> None:
-        fellows = _Listening(number, channel, dealing)
-        sink = _Corrections(fellows, n_parties)
-        super().__init__(n_parties, sink, fellows)
+        peers = _RecordingPeers(number, channel, dealing)
+        sender = _RecordingSender(peers, n_parties)
+        super().__init__(n_parties, sender, peers)
         self.number, self.dealing = number, dealing
-        fellows.step = lambda: self.step_name
-        sink.dealer = self
+        peers.step = lambda: self.step_name
+        sender.dealer = self
         dealing.dealers[number] = self
 
-    def says(self, other: int, array: RingArray, ring: Ring) -> None:
-        """Do something before it sends elements to another one."""
+    def before_send(self, other: int, array: RingArray, ring: Ring) -> None:
+        """Run before this dealer sends elements to another dealer."""
 
-    def has_heard(self) -> None:
-        """Do something after it has heard another one."""
+    def after_receive(self) -> None:
+        """Run after this dealer has received elements from another dealer."""
 
-    def corrects(self, message: Array, array: RingArray, ring: Ring) -> Array:
-        """Return what goes to a participant, for a message made of an array."""
+    def before_correction(self, message: Array, array: RingArray, ring: Ring) -> Array:
+        """Return the message to a participant, in place of one that encodes an array."""
         return message
 
 
-class _Talk(_DealerRoleChannel):
-    """The other two dealers by their roles."""
+class _HookedRoleChannel(_DealerRoleChannel):
+    """The other two dealers by their roles; calls the hooks of the dealer."""
 
     _dealer: Watched
 
@@ -129,22 +122,22 @@ class _Talk(_DealerRoleChannel):
         dealer.role = self.role
 
     def send(self, role: int, array: RingArray, ring: Ring) -> None:
-        self._dealer.says(self._number(role), array, ring)
+        self._dealer.before_send(self._number(role), array, ring)
         super().send(role, array, ring)
 
     def receive(self, role: int, shape: tuple[int, ...], ring: Ring) -> RingArray:
         array = super().receive(role, shape, ring)
-        letter = self._dealer.step_name, ring, array.copy()
-        self._dealer.dealing.letters[self._dealer.number].append(letter)
-        self._dealer.has_heard()
+        vector = self._dealer.step_name, ring, array.copy()
+        self._dealer.dealing.vectors[self._dealer.number].append(vector)
+        self._dealer.after_receive()
         return array
 
 
-class _Written(Payload):
-    """A letter that is remembered, since a message does not say what it was made of."""
+class _RecordingPayload(Payload):
+    """A payload that records its last array, since a message does not contain its ring."""
 
     def encode(self, arrays: Sequence[RingArray]) -> Array:
-        _here.written = arrays[0], self.rings[0]
+        _thread.encoded = arrays[0], self.rings[0]
         return super().encode(arrays)
 
 
@@ -155,23 +148,23 @@ def deal(
     moved: Collection[tuple[int, int]] = (),
     failed: threading.Event | None = None,
 ) -> Dealing:
-    """Run a program at three dealers of some kinds, and return all that was said.
+    """Run a program at three dealers of the given kinds, and return all messages.
 
-    They deal one table after the other: at once, the same is said in another order. Their seeds are
-    the same every time, but for those that are moved: which dealer draws it, and how many it has
-    drawn before.
+    Dealers generate one table after the other, so that messages have a fixed order. Seeds are the
+    same in every run, except the `moved` ones. A seed is identified by its dealer and the number of
+    seeds that the dealer has drawn before.
     """
     channels = create_memory_channels(NAMES)
     dealing = Dealing()
     failures: list[BaseException] = []
 
     def seed() -> bytes:
-        position = _here.number, _here.seeds
-        _here.seeds += 1
+        position = _thread.number, _thread.seeds
+        _thread.seeds += 1
         return hashlib.sha256(f"{position} {position in moved}".encode()).digest()
 
     def body(number: int) -> None:
-        _here.number, _here.seeds = number, 0
+        _thread.number, _thread.seeds = number, 0
         try:
             with channels[NAMES[number]] as channel:
                 program(kinds[number](n_parties, number, channel, dealing))
@@ -181,10 +174,10 @@ def deal(
                 failed.set()
 
     with (
-        mock.patch.object(fellows_module, "fresh_seed", seed),
+        mock.patch.object(replicated, "fresh_seed", seed),
         mock.patch.object(dealer_module, "MAX_PARALLEL_TABLES", 1),
-        mock.patch.object(replicated, "_DealerRoleChannel", _Talk),
-        mock.patch.object(replicated, "Payload", _Written),
+        mock.patch.object(replicated, "_DealerRoleChannel", _HookedRoleChannel),
+        mock.patch.object(replicated, "Payload", _RecordingPayload),
     ):
         threads = [threading.Thread(target=partial(body, k), daemon=True) for k in range(N_HOLDERS)]
         for thread in threads:

@@ -359,8 +359,12 @@ def test_cheating_dealer_is_detected_by_all_participants(
 def test_dealer_must_guess_which_tags_belong_to_one_id(
     perform_alignment: Callable[..., Stage],
 ) -> None:
-    """With 400 common tags and 128 of dummies, a guess of two is correct once in 527 times."""
+    """With 400 common tags and 128 of dummies, a guess of two is correct once in 527 times.
+
+    Of 20 guesses, more than 3 are correct in one of 10^7 runs.
+    """
     rng = np.random.default_rng(3)
+    n_correct = 0
     for _ in range(20):
         # Ranks among the common tags are the same at all participants.
         first, second = rng.choice(2 * (len(COMMON) + N_DUMMIES), 2, replace=False)
@@ -370,10 +374,13 @@ def test_dealer_must_guess_which_tags_belong_to_one_id(
             return marks
 
         stage = perform_alignment(job_of(3), IDS, cheat=guess)
-        assert sorted(stage.rows) == []
+        if stage.rows:
+            n_correct += 1
+            continue
         assert {getattr(stage.errors[name], "peer", "") for name in stage.job.party_names} == {
             DEALER_NAME
         }
+    assert n_correct <= 3
 
 
 def test_correct_guess_removes_an_id_undetected(perform_alignment: Callable[..., Stage]) -> None:

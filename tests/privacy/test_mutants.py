@@ -57,4 +57,4 @@ def test_list_and_page_are_complete() -> None:
     ],
 )
 def test_mutant_is_caught(name: str, test: str) -> None:
-    assert judge(MUTANTS[name], f"tests/{test}").test
+    assert judge(MUTANTS[name], f"tests/{test}").is_caught

@@ -66,6 +66,17 @@ class Mutant:
             path.write_text(changed)
 
 
+_PATCH_ERRORS = (
+    "AttributeError",
+    "ImportError",
+    "ModuleNotFoundError",
+    "NameError",
+    "NotImplementedError",
+    "TypeError",
+)
+"""Errors of a patch that no longer fits the code around it."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The result of the tests on a mutant."""
@@ -75,6 +86,11 @@ class Verdict:
     """The first test that failed; empty if none did."""
     message: str
     seconds: float
+
+    @property
+    def is_caught(self) -> bool:
+        """Whether a test failed because of the lost privacy, not because the patch is broken."""
+        return bool(self.test) and not self.message.startswith(_PATCH_ERRORS)
 
 
 def load() -> list[Mutant]:
@@ -124,9 +140,12 @@ def main(names: list[str]) -> int:
     for mutant in mutants:
         verdict = judge(mutant)
         verdicts.append(verdict)
-        outcome = f"caught by {verdict.test}: {verdict.message}" if verdict.test else "NOT CAUGHT"
+        outcome = (
+            f"{'caught' if verdict.is_caught else 'BROKEN'} by {verdict.test}: {verdict.message}"
+        )
+        outcome = outcome if verdict.test else "NOT CAUGHT"
         print(f"{mutant.name} ({verdict.seconds:.0f} s): {outcome}", flush=True)  # noqa: T201
-    missed = sum(not verdict.test for verdict in verdicts)
+    missed = sum(not verdict.is_caught for verdict in verdicts)
     print(f"{len(verdicts) - missed} of {len(verdicts)} mutants caught")  # noqa: T201
     if not missed:
         rows = {**written(), **{verdict.mutant.name: row(verdict) for verdict in verdicts}}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.privacy.mutants.run import ROOT, Mutant, judge, load, written
+from tests.privacy.mutants.run import ROOT, Mutant, Verdict, judge, load, written
 
 MUTANTS = {mutant.name: mutant for mutant in load()}
 
@@ -21,6 +21,19 @@ def test_mutant_fits_the_code(mutant: Mutant, tmp_path: Path) -> None:
 def test_list_and_page_are_complete() -> None:
     assert len(MUTANTS) >= 100
     assert list(written()) == list(MUTANTS)  # the page was written with all of them
+
+
+@pytest.mark.parametrize(
+    ("message", "outcome"),
+    [
+        ("AttributeError: 'Dealer' object has no attribute '_total'", "BROKEN PATCH, failed"),
+        ("AssertionError: at step 'predict', a mask is not fresh", "caught by"),
+    ],
+)
+def test_broken_patch_does_not_count_as_caught(message: str, outcome: str) -> None:
+    verdict = Verdict(next(iter(MUTANTS.values())), "test_uniform.py::test_views", message, 1.0)
+    assert verdict.is_caught == (outcome == "caught by")
+    assert str(verdict) == f"{outcome} test_uniform.py::test_views: {message}"
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,12 @@ class Verdict:
         """Whether a test failed because of the lost privacy, not because the patch is broken."""
         return bool(self.test) and not self.message.startswith(_PATCH_ERRORS)
 
+    def __str__(self) -> str:
+        if not self.test:
+            return "NOT CAUGHT"
+        outcome = "caught by" if self.is_caught else "BROKEN PATCH, failed"
+        return f"{outcome} {self.test}: {self.message}"
+
 
 def load() -> list[Mutant]:
     """Read the list."""
@@ -140,11 +146,7 @@ def main(names: list[str]) -> int:
     for mutant in mutants:
         verdict = judge(mutant)
         verdicts.append(verdict)
-        outcome = (
-            f"{'caught' if verdict.is_caught else 'BROKEN'} by {verdict.test}: {verdict.message}"
-        )
-        outcome = outcome if verdict.test else "NOT CAUGHT"
-        print(f"{mutant.name} ({verdict.seconds:.0f} s): {outcome}", flush=True)  # noqa: T201
+        print(f"{mutant.name} ({verdict.seconds:.0f} s): {verdict}", flush=True)  # noqa: T201
     missed = sum(not verdict.is_caught for verdict in verdicts)
     print(f"{len(verdicts) - missed} of {len(verdicts)} mutants caught")  # noqa: T201
     if not missed:

@@ -82,8 +82,7 @@ def test_other_members_learn_only_positions(
             answers.append((peer, expected.shape))
         return receive_array(self, peer, expected, *tag)
 
-    for module in ("serving.service", "serving.service"):
-        monkeypatch.setattr(f"privet.federation.{module}.receive_message", record_message)
+    monkeypatch.setattr("privet.federation.serving.service.receive_message", record_message)
     service = Service(trained)
     monkeypatch.setattr(SocketChannel, "receive", record_array)
     request = service.queue.submit_and_wait(["1-17", "1-0", "1-10"])

@@ -42,7 +42,6 @@ def group(tmp_path: Path) -> Iterator[MemberGroup]:
 def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "_REFUSED_SECONDS", 1.0)
     monkeypatch.setattr(rendezvous, "_REFUSED_RETRY_SECONDS", 0.4)
-    monkeypatch.setattr(rendezvous, "_REFUSED_RETRY_SECONDS", 0.4)
     monkeypatch.setattr(rendezvous, "_QUIET_SECONDS", 0.6)
     monkeypatch.setattr(rendezvous, "_MAX_NOTIFY_SECONDS", 3.0)
 

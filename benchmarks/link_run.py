@@ -66,8 +66,7 @@ def main() -> None:
         **{ARGUMENTS.get(name, name): value for name, value in options.items()},
     )
     outcome = federated.program_result
-    ahead_seconds = getattr(outcome, "ahead_seconds", 0.0)
-    wall = time.perf_counter() - started - ahead_seconds
+    wall = time.perf_counter() - started - outcome.ahead_seconds
     meters = outcome.meters
     steps = ("setup", "table")
     working_seconds = max(sum(meter.seconds[step] for step in steps) for meter in meters)
@@ -82,7 +81,7 @@ def main() -> None:
         **dict(pair.split("=", 1) for pair in more),
         "seconds": wall - predicting,
         "start": wall - predicting - working_seconds,
-        "dealing_ahead": ahead_seconds,
+        "dealing_ahead": outcome.ahead_seconds,
         "dealer_seconds": outcome.dealer_seconds,
         "rounds": sum(meters[0].sum_traffic("online", step).rounds for step in steps),
         "online": sum(traffic.sent for traffic in online),

@@ -149,7 +149,7 @@ class Scenario(Config):
     id: str | list[str] | None = None
     """The id's column, of a file; None: the one called so, if there is one."""
     table: dict[str, Any] = Field(default_factory=dict)
-    """What else there is to say of a file: the keys of `config.table.DataDescription`."""
+    """What else there is to say of a file: the keys of `config.table.TableSpec`."""
     task: Task | None = None
     """What is learned from a file; None: what its label looks like."""
     test_size: Annotated[float, Field(gt=0, lt=1)] = DEFAULT_TEST_SIZE
